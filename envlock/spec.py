@@ -1,0 +1,292 @@
+"""The spec: what a person writes, checked for form, every complaint with its place, all complaints at once.
+
+Nothing here knows what fits together; that is `stack.py`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import re
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Any, Literal
+
+from packaging.requirements import InvalidRequirement, Requirement
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails, PydanticCustomError
+
+from envlock import yamlfile
+from envlock.errors import Exit, Finding, Problems
+
+SPEC_VERSION = "1"
+CANONICAL_FORM = 1
+
+Level = Literal["off", "seeded", "deterministic", "strict"]
+
+
+def _fault(id_: str, what: str, hint: str = "") -> PydanticCustomError:
+    return PydanticCustomError(id_, "{what}", {"what": what, "hint": hint})
+
+
+def _matching(pattern: str, what: str, hint: str, id_: str = "spec-value") -> AfterValidator:
+    compiled = re.compile(pattern)
+
+    def check(value: str) -> str:
+        if not compiled.fullmatch(value):
+            raise _fault(id_, f"{value!r} is not {what}", hint)
+        return value
+
+    return AfterValidator(check)
+
+
+def _requirement(value: str) -> str:
+    try:
+        parsed = Requirement(value)
+    except InvalidRequirement as error:
+        raise _fault("spec-value", f"{value!r} is not a requirement as Python packages are named", str(error).splitlines()[0]) from None
+    if parsed.url is not None:
+        hint = "build a wheel of it, put it in a folder and name that folder in pip's or uv's find-links"
+        raise _fault("needs-compiling", f"{value!r} points at a source, not at a published wheel", hint)
+    return value
+
+
+def _inside_project(value: str) -> str:
+    path = PurePosixPath(value)
+    if path.is_absolute() or ".." in path.parts or not path.parts:
+        raise _fault("file-outside", f"{value!r} leads out of the spec's folder", "name a file or folder below the spec's own folder")
+    return value
+
+
+def _in_image(value: str) -> str:
+    path = PurePosixPath(value)
+    if not path.is_absolute() or ".." in path.parts or "\0" in value:
+        raise _fault("spec-value", f"{value!r} is not an absolute path in the image", "write it as /workspace/src")
+    for taken in ("/proc", "/sys", "/dev", "/opt/venv", "/opt/envlock"):
+        if path == PurePosixPath(taken) or PurePosixPath(taken) in path.parents:
+            raise _fault("spec-value", f"{value!r} lies in {taken}, which is not the spec's to fill", "choose another folder")
+    return value
+
+
+Name = Annotated[
+    str,
+    _matching(r"[a-z0-9]+(?:[._-][a-z0-9]+)*", "a name for an image", "use lower-case letters, digits and single dots, dashes or underscores"),
+]
+PythonVersion = Annotated[str, _matching(r"3\.\d{1,2}", "a Python version", "write major and minor: 3.11")]
+Version = Annotated[str, _matching(r"\d+(\.\d+)*([a-z0-9.+-]*)", "a version number", "write it as 2.5.1")]
+CudaVersion = Annotated[str, _matching(r"cpu|\d+\.\d+(\.\d+)?", "a CUDA version", "write it as 12.4, or cpu for none")]
+DriverVersion = Annotated[str, _matching(r"\d{3,}(\.\d+){0,2}", "a driver version", "write it as nvidia-smi shows it: 550.54.15")]
+AptName = Annotated[
+    str,
+    _matching(r"[a-z0-9][a-z0-9+.-]+", "the name of a Debian package", "lower-case letters, digits, plus, minus and dots only", "apt-name"),
+]
+EnvName = Annotated[str, _matching(r"[A-Za-z_][A-Za-z0-9_]*", "a name for an environment variable", "letters, digits and underscores")]
+EnvValue = Annotated[str, _matching(r"[^\0\n]*", "a value for an environment variable", "one line, no null byte")]
+Suite = Annotated[str, _matching(r"[a-z]+", "a Debian release", "write its code name: bookworm")]
+Size = Annotated[str, _matching(r"\d+[kmg]?", "a size", "write it as 8g or 512m")]
+User = Annotated[str, _matching(r"\d+(:\d+)?", "a numeric user", "write uid or uid:gid, as 1000:1000")]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+class DebianBase(_Part):
+    """A base bootstrapped from Debian's own packages."""
+
+    debian: Suite = Field(description="Debian's release by code name")
+
+
+class ImageBase(_Part):
+    """A base pulled from a registry."""
+
+    image: Annotated[
+        str, _matching(r"[a-z0-9][A-Za-z0-9._:/@-]*", "an image reference", "write it as nvidia/cuda:12.4.1-base-ubuntu22.04")
+    ] = Field(description="reference of an image in a registry")
+
+
+class ArchiveBase(_Part):
+    """A base read from an image archive beside the spec."""
+
+    archive: Annotated[str, AfterValidator(_inside_project)] = Field(description="a `docker save` or OCI archive")
+
+
+class StackWish(_Part):
+    """The versions that a person cares about; what is left out, envlock chooses."""
+
+    torch: Version
+    cuda: CudaVersion | None = None
+    cudnn: Version | None = None
+    nccl: Version | None = None
+
+
+class Target(_Part):
+    """The hosts that the image is for."""
+
+    gpus: tuple[str, ...] = Field(default=(), description="GPU models, or compute capabilities as sm_90")
+    driver: DriverVersion | None = Field(default=None, description="the oldest driver among the hosts")
+    platform: Literal["linux/amd64", "linux/arm64"] = "linux/amd64"
+
+
+class Determinism(_Part):
+    """What is baked in; the levels are described in docs/determinism.md."""
+
+    level: Level = "strict"
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    tf32: bool = False
+    threads: Annotated[int, Field(ge=1, le=1024)] = 4
+
+
+class FileCopy(_Part):
+    """A file or folder beside the spec, and where it goes in the image."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+    source: Annotated[str, AfterValidator(_inside_project)] = Field(alias="from")
+    to: Annotated[str, AfterValidator(_in_image)]
+
+
+class Run(_Part):
+    """How the image is meant to be started."""
+
+    shm_size: Size | None = None
+    user: User | None = None
+    workdir: Annotated[str, AfterValidator(_in_image)] | None = None
+
+
+class Spec(_Part):
+    """One environment, as a person asks for it."""
+
+    version: Literal["1"] = "1"
+    name: Name
+    python: PythonVersion | None = None
+    base: DebianBase | ImageBase | ArchiveBase | None = None
+    stack: StackWish
+    target: Target = Target()
+    packages: tuple[Annotated[str, AfterValidator(_requirement)], ...] = ()
+    requirements: tuple[Annotated[str, AfterValidator(_inside_project)], ...] = ()
+    apt: tuple[AptName, ...] = ()
+    determinism: Determinism = Determinism()
+    env: dict[EnvName, EnvValue] = {}
+    files: tuple[FileCopy, ...] = ()
+    run: Run = Run()
+
+    def canonical(self) -> dict[str, Any]:
+        """What the spec means, as plain data in a versioned form: defaults left out, so that a new optional key changes nothing."""
+        return {"form": CANONICAL_FORM, **self.model_dump(mode="json", by_alias=True, exclude_defaults=True)}
+
+    @property
+    def digest(self) -> str:
+        """`sha256:…` of the canonical form: comments, order of keys and layout do not count."""
+        return canonical_digest(self.canonical())
+
+
+def canonical_json(data: Any) -> bytes:
+    """JSON with sorted keys, no white space, UTF-8: the one form in which envlock hashes plain data."""
+    return json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+
+
+def canonical_digest(data: Any) -> str:
+    """`sha256:…` over `canonical_json`."""
+    return "sha256:" + hashlib.sha256(canonical_json(data)).hexdigest()
+
+
+def read_spec(path: Path) -> Spec:
+    """Read a spec file. Raises `FileUnreadable`, or `Problems` with every fault in it."""
+    return parse_spec(yamlfile.read_bytes(path), path.name)
+
+
+def parse_spec(raw: bytes, name: str) -> Spec:
+    """Read a spec from bytes; `name` is what positions are given against."""
+    document = yamlfile.parse_text(raw, name)
+    if not isinstance(document.data, dict):
+        what = "a spec is a mapping of keys to values"
+        raise Problems([Finding("spec-syntax", "error", what, document.where(()), hint="start with `name:` and `stack:`")], Exit.USAGE)
+    try:
+        return Spec.model_validate(document.data)
+    except ValidationError as error:
+        raise Problems(findings_of(error, document, Spec), Exit.USAGE) from None
+
+
+def findings_of(error: ValidationError, document: yamlfile.Document, model: type[BaseModel]) -> list[Finding]:
+    """Each complaint of pydantic in our words, in the order of the file."""
+    found: dict[tuple[str, str], tuple[yamlfile.Position, Finding]] = {}
+    for detail in error.errors(include_url=False):
+        path = _plain_path(detail["loc"], document.data)
+        finding = _finding(detail, path, document, model)
+        position = document.positions.get(path, (0, 0))
+        found.setdefault((finding.where, finding.id), (position, finding))
+    return [finding for _, finding in sorted(found.values(), key=lambda item: _place(item[1].where))]
+
+
+def _place(where: str) -> tuple[int, int]:
+    _, line, column = where.rsplit(":", 2)
+    return int(line), int(column)
+
+
+def _plain_path(location: tuple[str | int, ...], data: Any) -> tuple[yamlfile.Key, ...]:
+    """Pydantic's location without the names of union members, `[key]` marks and fields that the file lacks below."""
+    path: list[yamlfile.Key] = []
+    here = data
+    for part in location:
+        inside = (isinstance(here, dict) and part in here) or (isinstance(here, list) and isinstance(part, int) and part < len(here))
+        if inside:
+            path.append(part)
+            here = here[part]
+    return tuple(path)
+
+
+def _finding(detail: ErrorDetails, path: tuple[yamlfile.Key, ...], document: yamlfile.Document, model: type[BaseModel]) -> Finding:
+    kind, context = detail["type"], detail.get("ctx") or {}
+    dotted = ".".join(str(part) for part in path) or "the spec"
+    where = document.where(path)
+    if kind == "extra_forbidden":
+        key = str(path[-1]) if path else ""
+        known = _keys_at(path[:-1], document.data, model)
+        near = difflib.get_close_matches(key, known, n=1)
+        hint = f"did you mean `{near[0]}`?" if near else f"known here: {', '.join(sorted(known))}"
+        return Finding("spec-unknown-key", "error", f"`{key}` is not a key of a spec", document.where(path, key=True), hint=hint)
+    if kind == "missing":
+        key = str(detail["loc"][-1])
+        if key in ("torch", "stack"):
+            hint = "add `stack: {torch: \"2.5.1\"}`; envlock locks PyTorch environments only"
+            return Finding("torch-missing", "error", "the spec asks for no torch", where, hint=hint)
+        return Finding("spec-missing-key", "error", f"`{key}` is missing in {dotted}", where, hint=f"add `{key}:`")
+    if "what" in context:
+        return Finding(kind, "error", f"{dotted}: {context['what']}", where, hint=str(context.get("hint") or ""))
+    what = {
+        "string_type": "one value is wanted here, not a list or mapping",
+        "tuple_type": "a list is wanted here",
+        "dict_type": "a mapping of keys to values is wanted here",
+        "model_type": "a mapping of keys to values is wanted here",
+        "model_attributes_type": "a mapping of keys to values is wanted here",
+    }.get(kind, detail["msg"][:1].lower() + detail["msg"][1:])
+    hint = f"write [{document_value(path, document.data)}]" if kind == "tuple_type" else ""
+    return Finding("spec-value", "error", f"{dotted}: {what}", where, hint=hint)
+
+
+def document_value(path: tuple[yamlfile.Key, ...], data: Any) -> Any:
+    """The value at a path of plain data."""
+    for part in path:
+        data = data[part]
+    return data
+
+
+def _keys_at(path: tuple[yamlfile.Key, ...], data: Any, model: type[BaseModel]) -> list[str]:
+    """The keys that the model knows at a path: those of the model found by walking annotations."""
+    candidates = [model]
+    for part in path:
+        candidates = [inner for outer in candidates for inner in _models_in(outer, part)] or candidates
+    return [field.alias or name for candidate in candidates for name, field in candidate.model_fields.items()]
+
+
+def _models_in(outer: type[BaseModel], part: yamlfile.Key) -> list[type[BaseModel]]:
+    if isinstance(part, int):
+        return [outer]
+    field = next((f for n, f in outer.model_fields.items() if (f.alias or n) == part), None)
+    return _model_types(field.annotation) if field else []
+
+
+def _model_types(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [found for inner in getattr(annotation, "__args__", ()) for found in _model_types(inner)]
