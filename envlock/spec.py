@@ -70,7 +70,7 @@ def _in_image(value: str) -> str:
 
 Name = Annotated[
     str,
-    _matching(r"[a-z0-9]+(?:[._-][a-z0-9]+)*", "a name for an image", "use lower-case letters, digits and single dots, dashes or underscores"),
+    _matching(r"[a-z0-9]+(?:[._-][a-z0-9]+)*", "a name for an image", "lower-case letters, digits and single dots, dashes or underscores"),
 ]
 PythonVersion = Annotated[str, _matching(r"3\.\d{1,2}", "a Python version", "write major and minor: 3.11")]
 Version = Annotated[str, _matching(r"\d+(\.\d+)*([a-z0-9.+-]*)", "a version number", "write it as 2.5.1")]
@@ -248,7 +248,7 @@ def _finding(detail: ErrorDetails, path: tuple[yamlfile.Key, ...], document: yam
     if kind == "missing":
         key = str(detail["loc"][-1])
         if key in ("torch", "stack"):
-            hint = "add `stack: {torch: \"2.5.1\"}`; envlock locks PyTorch environments only"
+            hint = 'add `stack: {torch: "2.5.1"}`; envlock locks PyTorch environments only'
             return Finding("torch-missing", "error", "the spec asks for no torch", where, hint=hint)
         return Finding("spec-missing-key", "error", f"`{key}` is missing in {dotted}", where, hint=f"add `{key}:`")
     if "what" in context:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml
 
@@ -45,9 +45,9 @@ class Document:
 
 
 class _TextLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """Composes nodes; scalars keep their text because no implicit resolver is left but null's and merge's removal."""
+    """Composes nodes; scalars keep their text because no implicit resolver is left."""
 
-    yaml_implicit_resolvers: dict[str, Any] = {}
+    yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
 
 
 class _TypedLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
@@ -107,7 +107,8 @@ def _refuse_aliases_and_depth(text: str, loader: type[Any], name: str, kind: str
     """Look at the event stream first: it needs no recursion, so that deep nesting cannot exhaust the stack."""
     depth = 0
     for event in yaml.parse(text, Loader=loader):
-        where = f"{name}:{event.start_mark.line + 1}:{event.start_mark.column + 1}"
+        mark = event.start_mark
+        where = f"{name}:{mark.line + 1}:{mark.column + 1}" if mark else name
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
             finding = Finding(f"{kind}-syntax", "error", "anchors and aliases are not allowed", where, hint="write the value out")
             raise Problems([finding], exit_code)
