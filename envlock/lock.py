@@ -138,6 +138,14 @@ class Run(_Part):
     workdir: str | None = None
 
 
+class Shipped(_Part):
+    """What envlock itself puts into the image: the bundle of `bundle.py`, so that another release builds the same bytes."""
+
+    envlock: str = Field(description="the release that made the bundle")
+    sha256: Sha256
+    size: Bytes
+
+
 class Rules(_Part):
     """Which versions of our own rules made the digests."""
 
@@ -157,6 +165,7 @@ class Lock(_Part):
     epoch: Seconds = Field(description="the newest input's date; the image's `created`")
     stack: Stack
     base: Annotated[DebianBase | ImageBase, Field(discriminator="kind")]
+    shipped: Shipped
     apt: Apt | None = None
     wheels: tuple[Wheel, ...]
     requirements: dict[str, Sha256] = Field(default={}, description="requirement files that the spec names")
