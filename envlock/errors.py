@@ -107,6 +107,13 @@ class FileUnreadable(EnvlockError):
     exit_code = Exit.USAGE
 
 
+class ImageMissing(EnvlockError):
+    """The engine has no image of the name that was given."""
+
+    id = "image-missing"
+    exit_code = Exit.USAGE
+
+
 # lock: exit 4 ----------------------------------------------------------------------------------------------------------
 
 
@@ -184,6 +191,36 @@ class EngineApi(HostNotReady):
     id = "engine-api"
 
 
+class SdkTooOld(HostNotReady):
+    """The installed Docker SDK cannot talk to any engine with the installed requests."""
+
+    id = "sdk-too-old"
+
+
+class EngineRefused(HostNotReady):
+    """The engine answered a request with an error that has no name of its own here."""
+
+    id = "engine-refused"
+
+
+class NoGpuRuntime(HostNotReady):
+    """The engine has no runtime that hands GPUs to a container."""
+
+    id = "no-gpu-runtime"
+
+
+class CdiUnresolved(HostNotReady):
+    """The engine finds no CDI description of the GPUs that were asked for."""
+
+    id = "cdi-unresolved"
+
+
+class RequirementUnsatisfied(HostNotReady):
+    """The image states a driver or CUDA requirement that the host does not meet."""
+
+    id = "requirement-unsatisfied"
+
+
 class ToolMissing(HostNotReady):
     """A program that envlock calls (uv, mmdebstrap, apt) is not installed."""
 
@@ -238,6 +275,25 @@ class BuildFailed(EnvlockError):
 
     id = "build-failed"
     exit_code = Exit.BUILD
+
+
+class HostileArchive(BuildFailed):
+    """An archive holds what no honest one does: a path out of the root, a device, a bomb."""
+
+    id = "hostile-archive"
+
+
+class DamagedArchive(BuildFailed):
+    """An archive is cut short, or its content is not what it says itself."""
+
+    id = "damaged-archive"
+
+
+class WrongPlatform(EnvlockError):
+    """The image is for another processor than the engine's."""
+
+    id = "wrong-platform"
+    exit_code = Exit.DOES_NOT_HOLD
 
 
 class ImageDiffers(EnvlockError):
