@@ -29,7 +29,7 @@ def paint(text: str, style: str, stream: TextIO) -> str:
     return f"\x1b[{_COLOURS[style]}m{text}\x1b[0m" if wants_colour(stream) else text
 
 
-def progress_for(quiet: str | None = None) -> Progress:
+def progress_for(quiet: bool) -> Progress:
     """Live bars on a terminal, plain lines elsewhere (CI counts as elsewhere), nothing where quiet is asked for."""
     if quiet:
         return Silent()

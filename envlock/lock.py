@@ -168,6 +168,7 @@ class Lock(_Part):
     shipped: Shipped
     apt: Apt | None = None
     wheels: tuple[Wheel, ...]
+    installer: Wheel = Field(description="the wheel that the Dockerfile's route installs the others with")
     requirements: dict[str, Sha256] = Field(default={}, description="requirement files that the spec names")
     files: tuple[CopiedFile, ...] = ()
     determinism: Settings

@@ -1,0 +1,247 @@
+"""The command line: parses, calls, prints, and maps an error to an exit status; nothing else.
+
+Nothing heavy is imported here at the top, so that `envlock --help` answers at once; each command imports what it calls.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from envlock import __version__
+from envlock.errors import EnvlockError, Exit, exit_code_of
+
+if TYPE_CHECKING:
+    from envlock.engine import Engine
+    from envlock.progress import Progress
+    from envlock.store import Store
+
+app = typer.Typer(
+    name="envlock",
+    help="CUDA/PyTorch images that rebuild bit for bit, and proof that they compute the same bits.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+SpecPath = Annotated[Path, typer.Argument(metavar="SPEC", help="the spec, a YAML file")]
+LockPath = Annotated[Path, typer.Argument(metavar="LOCK", help="the lock, or the spec that it was made from")]
+SpecOrLock = Annotated[Path, typer.Argument(metavar="SPEC|LOCK", help="a spec (locked first where it has no lock) or a lock")]
+Json = Annotated[bool, typer.Option("--json", help="print the result as JSON on stdout")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="no narration on stderr")]
+Host = Annotated[str | None, typer.Option("--host", "-H", metavar="URL", help="the engine to use; beats DOCKER_HOST and the context")]
+StoreFolder = Annotated[Path | None, typer.Option("--store", metavar="DIR", help="the store; default $ENVLOCK_STORE or the user's cache")]
+
+
+@app.callback(invoke_without_command=True)
+def top(version: Annotated[bool, typer.Option("--version", help="print the version and the catalogue's digest")] = False) -> None:
+    """Holds the options that stand before a command."""
+    if version:
+        from envlock.catalogue import load
+
+        print(f"envlock {__version__}\ncatalogue {load().digest}")
+        raise typer.Exit
+
+
+@app.command()
+def check(spec: SpecPath, json: Json = False) -> None:
+    """Say which stack a spec asks for, where every value comes from, and what cannot work. Needs no network.
+
+    Example: envlock check envlock.yaml
+    """
+    from envlock import console
+    from envlock.catalogue import load
+    from envlock.spec import read_spec
+    from envlock.stack import describe, solve
+
+    solution = solve(read_spec(spec), load())
+    if json:
+        console.print_json(
+            {
+                "stack": solution.stack.model_dump(mode="json", exclude_none=True),
+                "origins": dict(solution.origins),
+                "findings": [console.finding_data(finding) for finding in solution.findings],
+            }
+        )
+        return
+    print(describe(solution))
+    console.show_findings(solution.findings)
+
+
+@app.command()
+def lock(
+    spec: SpecPath,
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="LOCK", help="where the lock goes")] = None,
+    upgrade: Annotated[bool, typer.Option("--upgrade", help="take the newest versions instead of keeping the lock's")] = False,
+    check: Annotated[bool, typer.Option("--check", help="write nothing; say whether the lock still holds (exit 4 when not)")] = False,
+    json: Json = False,
+    quiet: Quiet = False,
+    store: StoreFolder = None,
+) -> None:
+    """Pin every byte that goes into the image, by sha256.
+
+    The lock goes into a folder `lockfiles` beside the spec or beside its folder where there is one, else beside the spec.
+
+    Example: envlock lock envlock.yaml
+    """
+    from envlock import console, locking
+
+    progress = console.progress_for(quiet)
+    if check:
+        drift = locking.check_lock(spec, output or locking.lock_path_of(spec), open_store(store), progress)
+        if json:
+            console.print_json({"holds": not drift, "findings": [console.finding_data(finding) for finding in drift]})
+        else:
+            console.show_findings(drift)
+            print("the lock holds" if not drift else "the lock does not hold")
+        if drift:
+            raise typer.Exit(Exit.LOCK)
+        return
+    path = output or locking.lock_path_of(spec)
+    made = locking.lock_spec(spec, path, open_store(store), progress, upgrade=upgrade)
+    console.show_findings(made.findings)
+    if json:
+        console.print_json({"lock": str(path), "lock_digest": made.lock.digest, "changed": made.changed, "changes": list(made.changes)})
+    else:
+        print(made.summary(path))
+
+
+@app.command()
+def fetch(lock: LockPath, json: Json = False, quiet: Quiet = False, store: StoreFolder = None) -> None:
+    """Bring every file of a lock into the store, so that a build needs no network.
+
+    Example: envlock fetch lockfiles/cpu.lock.yaml
+    """
+    from envlock import console, locking
+    from envlock.build import fetch_inputs
+
+    folder = open_store(store)
+    chosen = locking.find_lock(lock)
+    missing = fetch_inputs(chosen.lock, folder, console.progress_for(quiet))
+    result = {"lock_digest": chosen.lock.digest, "fetched": missing}
+    if json:
+        console.print_json(result)
+    else:
+        print(f"the store has every file of {chosen.path.name} ({missing} fetched)")
+
+
+@app.command()
+def render(
+    lock: LockPath,
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="DIR", help="where Dockerfile and context go")] = None,
+    check: Annotated[Path | None, typer.Option("--check", metavar="DOCKERFILE", help="say whether this Dockerfile is current")] = None,
+    host: Host = None,
+    quiet: Quiet = False,
+    store: StoreFolder = None,
+) -> None:
+    """Write the pinned Dockerfile; with -o its whole context too, which plain `docker build --network none DIR` builds.
+
+    Examples: envlock render lockfiles/cpu.lock.yaml -o context
+              envlock render lockfiles/cpu.lock.yaml --check Dockerfile
+    """
+    from envlock import console, locking
+    from envlock.dockerfile import render_dockerfile, same_dockerfile, write_context
+
+    chosen = locking.find_lock(lock)
+    folder = open_store(store)
+    if check is not None:
+        same_dockerfile(check, render_dockerfile(chosen.lock, folder))
+        print(f"{check} is current")
+    elif output is None:
+        sys.stdout.write(render_dockerfile(chosen.lock, folder).decode())
+    else:
+        write_context(chosen.lock, chosen.path.parent, folder, output, lambda: connect(host, quiet), console.progress_for(quiet))
+        print(f"docker build --network none -t {chosen.lock.name} {output}")
+
+
+@app.command()
+def build(
+    spec_or_lock: SpecOrLock,
+    tag: Annotated[list[str] | None, typer.Option("--tag", "-t", metavar="NAME:TAG", help="further tags")] = None,
+    host: Host = None,
+    json: Json = False,
+    quiet: Quiet = False,
+    store: StoreFolder = None,
+) -> None:
+    """Make the image and load it into the engine, as NAME:latest and NAME:<lock digest>.
+
+    Example: envlock build envlock.yaml
+    """
+    from envlock import console, locking
+    from envlock.build import build_image
+
+    folder = open_store(store)
+    progress = console.progress_for(quiet)
+    chosen = locking.find_or_make_lock(spec_or_lock, folder, progress)
+    result = build_image(chosen, connect(host, quiet), folder, progress, extra_tags=tuple(tag or ()))
+    if json:
+        console.print_json(result.as_json())
+    else:
+        print(result.summary())
+
+
+@app.command()
+def images(host: Host = None, json: Json = False) -> None:
+    """List the images in the engine that envlock built, with their digests.
+
+    Example: envlock images
+    """
+    from envlock import console
+    from envlock.image import LOCK_LABEL
+    from envlock.progress import human_bytes
+
+    found = connect(host, quiet=True).images(label=LOCK_LABEL)
+    if json:
+        console.print_json([image.as_json() for image in found])
+        return
+    rows = [
+        (", ".join(image.tags) or "(no tag)", image.image_digest[:19], image.labels[LOCK_LABEL][:19], human_bytes(image.size))
+        for image in found
+    ]
+    print(console.table(rows, ("IMAGE", "IMAGE DIGEST", "LOCK DIGEST", "SIZE")))
+
+
+def open_store(folder: Path | None) -> Store:
+    """The store that the user named, or the default one."""
+    from envlock.store import Store
+
+    return Store(folder) if folder is not None else Store.default()
+
+
+def connect(host: str | None, quiet: bool) -> Engine:
+    """The engine, and a word on stderr about which one it is."""
+    from envlock.engine import connect as connect_engine
+
+    engine = connect_engine(host)
+    if not quiet:
+        print(f"engine: {engine.endpoint.url} ({engine.endpoint.origin})", file=sys.stderr)
+    return engine
+
+
+def main() -> NoReturn:
+    """Run the command line; every deliberate error becomes its text on stderr and its exit status."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    if hasattr(signal, "SIGPIPE"):
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    os.umask(0o022)
+    try:
+        status = app(standalone_mode=False)
+    except EnvlockError as error:
+        from envlock import console
+
+        console.show_findings(error.findings)
+        sys.exit(exit_code_of(error))
+    except KeyboardInterrupt:
+        print("\ninterrupted; what was finished is kept, run the command again to go on", file=sys.stderr)
+        sys.exit(Exit.INTERRUPTED)
+    sys.exit(status if isinstance(status, int) else Exit.OK)
+
+
+def _interrupt(signum: int, frame: object) -> None:
+    raise KeyboardInterrupt

@@ -1,0 +1,62 @@
+"""What a spec names beside itself: requirement files, and files and folders to copy into the image."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path, PurePosixPath
+
+from envlock.errors import FileUnreadable
+from envlock.lock import CopiedFile
+from envlock.spec import FileCopy, Spec
+from envlock.store import Store
+
+# Never part of a paper's code, and different on every machine.
+LEFT_OUT = frozenset({"__pycache__", ".git", ".DS_Store", ".ipynb_checkpoints", ".venv", ".mypy_cache", ".pytest_cache", ".ruff_cache"})
+
+
+def hash_requirements(spec: Spec, folder: Path) -> dict[str, str]:
+    """sha256 of each requirement file that the spec names, by the name it has there."""
+    return {name: hashlib.sha256(_read(folder / name, name)).hexdigest() for name in spec.requirements}
+
+
+def list_files(spec: Spec, folder: Path) -> tuple[CopiedFile, ...]:
+    """Every file that the spec's `files` stand for, folders walked, by hash, sorted by where it goes.
+
+    Raises `FileUnreadable` for what is missing, and for symbolic links: what they point to need not exist in the image.
+    """
+    found = [file for copy in spec.files for file in _walk(copy, folder)]
+    return tuple(sorted(found, key=lambda file: file.to))
+
+
+def keep_files(files: tuple[CopiedFile, ...], folder: Path, store: Store) -> None:
+    """Put the spec's files into the store, so that the lock can be built without the spec's folder."""
+    for file in files:
+        if not store.has(file.sha256):
+            store.add(folder / file.source, file.sha256)
+
+
+def _walk(copy: FileCopy, folder: Path) -> list[CopiedFile]:
+    root = folder / copy.source
+    if root.is_dir() and not root.is_symlink():
+        inside = (path for path in root.rglob("*") if not LEFT_OUT & set(path.relative_to(root).parts))
+        paths = sorted(path for path in inside if path.is_symlink() or not path.is_dir())
+        return [_file(path, folder, PurePosixPath(copy.to) / path.relative_to(root).as_posix()) for path in paths]
+    # As with `cp`: a target that ends in a slash is a folder.
+    target = PurePosixPath(copy.to) / root.name if copy.to.endswith("/") else PurePosixPath(copy.to)
+    return [_file(root, folder, target)]
+
+
+def _file(path: Path, folder: Path, target: PurePosixPath) -> CopiedFile:
+    name = path.relative_to(folder).as_posix()
+    if path.is_symlink():
+        raise FileUnreadable(f"{name} is a symbolic link", where=name, hint="copy the file itself, or name the place it points to")
+    content = _read(path, name)
+    executable = bool(path.stat().st_mode & 0o100)
+    return CopiedFile(source=name, to=str(target), sha256=hashlib.sha256(content).hexdigest(), size=len(content), executable=executable)
+
+
+def _read(path: Path, name: str) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise FileUnreadable(f"cannot read {name}", where=name, why=error.strerror or str(error), hint="the spec names it") from None
