@@ -123,7 +123,8 @@ def node_of(entry: Entry, kept: dict[str, bytes] | None = None) -> Node:
         digest = hasher.hexdigest()
         if kept is not None and entry.path in KEPT:
             kept[entry.path] = text.getvalue()
-    return Node(entry.kind, entry.mode, entry.uid, entry.gid, entry.mtime, entry.size, entry.target, entry.capability, digest)
+    mode = 0o777 if entry.kind == "symlink" else entry.mode & 0o7777
+    return Node(entry.kind, mode, entry.uid, entry.gid, entry.mtime, entry.size, entry.target, entry.capability, digest)
 
 
 def _opened(entry: Entry) -> BinaryIO:
