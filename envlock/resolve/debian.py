@@ -1,0 +1,219 @@
+"""Debian: a base as the list of all its packages, resolved by apt from indices that Debian signed.
+
+The result names every package by version, pool path, size and sha256, and an archive by alias: never a server, a time of day
+or anything else of this host.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from urllib.parse import quote, unquote, urlsplit
+
+from envlock import debfile
+from envlock.errors import EnvlockError, Exit, FetchError, FileGone, Finding, NoSolution, Problems, Unreachable, exit_code_of
+from envlock.fetch import Wanted, fetch_all
+from envlock.lock import Deb, DebianBase
+from envlock.progress import Progress
+from envlock.resolve import archives, aptget
+from envlock.resolve.archives import Archive
+from envlock.store import Store
+
+BASE_PACKAGES = ("python3", "ca-certificates")
+"""What a base has beside Debian's minimal system: the release's own Python (torch's wheels bring their own libgomp, and apt
+already needs libstdc++6), and the certificates that `urllib` checks a dataset's server with."""
+
+# Either satisfies init-system-helpers; usrmerge would bring all of Perl along.
+_NEVER = ("usrmerge",)
+_MINIMAL = ("?essential", "?priority(required)", "apt")
+_ARCHITECTURES = {"linux/amd64": "amd64", "linux/arm64": "arm64"}
+_UNSIGNED = re.compile(r"The repository '(\S+?)/? \S+ In?Release' is not signed")
+_PRINTED = re.compile(r"'(?P<url>[^']+)' (?P<file>\S+) \d+")
+_DOWNLOADABLE = ("http", "https")
+
+
+def resolve_base(
+    suite: str, platform: str, packages: Sequence[str], store: Store, progress: Progress, keep: DebianBase | None = None
+) -> DebianBase:
+    """Debian's minimal system (mmdebstrap's `minbase`: essential packages, those of priority required, and apt), what an
+    environment needs (`BASE_PACKAGES`), `packages`, and all that these depend on, as this host's mirrors have them now; every
+    package fetched into the store.
+
+    `suite` is a release by code name, `platform` as in the spec. Where the outcome has the packages of `keep`, `keep` is
+    returned as it is.
+
+    Raises `ToolMissing`, `NoSolution` (a package that does not exist or cannot be installed), `Unreachable` and other
+    `FetchError`s.
+    """
+    architecture = _ARCHITECTURES[platform]
+    sources = archives.find_archives(suite)
+    with store.scratch() as folder, progress.track(f"Debian {suite}: package lists"):
+        apt = _open(suite, architecture, sources, folder, progress)
+        debs = _closure(apt, sources, (*_MINIMAL, *BASE_PACKAGES, *packages), suite)
+        snapshot = _newest_release(apt.lists)
+    if keep is not None and keep.suite == suite and _identities(keep.debs) == _identities(debs):
+        return keep
+    fetch_debs(debs, suite, platform, store, progress, snapshot)
+    date = max(debfile.date_of(store.path(deb.sha256)) for deb in debs)
+    return DebianBase(suite=suite, snapshot=snapshot, date=date, debs=debs)
+
+
+def fetch_debs(debs: Iterable[Deb], suite: str, platform: str, store: Store, progress: Progress, snapshot: str = "") -> None:
+    """Bring locked packages into the store. Raises what `fetch_all` raises, with what to do about packages that are gone."""
+
+    def wanted(deb: Deb) -> Wanted:
+        return Wanted(f"{deb.name} {deb.version}", deb.sha256, deb.size, lambda: deb_sources(deb, suite, platform, snapshot))
+
+    try:
+        fetch_all([wanted(deb) for deb in debs], store, progress)
+    except EnvlockError as error:
+        raise Problems([_with_remedy(finding) for finding in error.findings], exit_code_of(error)) from None
+
+
+def _with_remedy(finding: Finding) -> Finding:
+    if finding.id != FileGone.id:
+        return finding
+    why = finding.why or "mirrors drop a version some weeks after a newer one came"
+    hint = f"lock again for the current version, or set {archives.SNAPSHOT} to a snapshot service, or {archives.MIRROR} to a mirror that has it"
+    return replace(finding, why=why, hint=hint)
+
+
+def deb_sources(deb: Deb, suite: str, platform: str, snapshot: str = "") -> Iterator[str | Path]:
+    """Where a locked package may be had on this host, best first: its archive here, the other archives, a snapshot service.
+
+    Yields URLs for plain HTTP; a file, valid until the next one is asked for, where apt itself must fetch: through the proxy,
+    certificates or credentials that it is set up with, or by a method of its own (`file:`, `mirror+https:`, …).
+    """
+    found = _archives(suite, *(os.environ.get(name) for name in (archives.MIRROR, archives.SECURITY_MIRROR)))
+    urls = [archive.url for archive in sorted(found, key=lambda archive: archive.alias != deb.archive)]
+    earlier = archives.snapshot_url(deb.archive, snapshot) if snapshot else None
+    # An index escapes what a URL may not hold; servers know the plus sign either way, apt asks for it escaped.
+    path = quote(deb.path, safe="/~")
+    plain = _transport().is_plain
+    for url in dict.fromkeys([*urls, *([earlier] if earlier else [])]):
+        if plain and urlsplit(url).scheme in _DOWNLOADABLE:
+            yield url + path
+        else:
+            with TemporaryDirectory(prefix="envlock-") as folder:
+                apt = aptget.Apt.set_up(Path(folder) / "apt", _ARCHITECTURES[platform], (), _transport())
+                target = Path(folder) / "package.deb"
+                if apt.download(url + path, target):
+                    yield target
+
+
+@cache
+def _archives(suite: str, mirror: str | None, security_mirror: str | None) -> tuple[Archive, ...]:
+    named = {archives.MIRROR: mirror, archives.SECURITY_MIRROR: security_mirror}
+    return archives.find_archives(suite, {name: value for name, value in named.items() if value is not None})
+
+
+@cache
+def _transport() -> aptget.Transport:
+    return aptget.host_transport()
+
+
+def _open(suite: str, architecture: str, sources: Sequence[Archive], folder: Path, progress: Progress) -> aptget.Apt:
+    """An apt that has read the indices of `sources`, each checked against Debian's keys."""
+    keyring = archives.keyring()
+    lines = [line for archive in sources for line in archive.source_lines(keyring)]
+    apt = aptget.Apt.set_up(folder / "apt", architecture, lines, aptget.host_transport(), _NEVER)
+    done = apt.run("apt-get", "update", "--error-on=any")
+    if done.returncode == 0:
+        return apt
+    unsigned = set(_UNSIGNED.findall(done.stderr))
+    others = [archive for archive in sources if archive.url.rstrip("/") not in unsigned]
+    if len(others) < len(sources) and any(archive.alias == archives.DEBIAN for archive in others):
+        # the host's sources also name archives of others under the release's name
+        left_out = ", ".join(sorted(aptget.without_secrets(url) for url in unsigned))
+        progress.say(f"left out, since Debian did not sign it: {left_out}")
+        return _open(suite, architecture, others, folder / "again", progress)
+    raise _update_failed(suite, aptget.without_secrets(done.stderr))
+
+
+def _update_failed(suite: str, output: str) -> EnvlockError:
+    lines = [line[3:] for line in output.splitlines() if line.startswith("E: ")]
+    why = next(iter(lines), output.strip().splitlines()[-1] if output.strip() else "")
+    where = f"Debian {suite}"
+    if "NO_PUBKEY" in output or "is not signed" in output or "BADSIG" in output or "EXPKEYSIG" in output:
+        hint = f"update the package `debian-archive-keyring`, or set {archives.MIRROR} to a mirror of Debian itself"
+        return FetchError("the package lists do not carry a signature of Debian", where=where, why=why, hint=hint)
+    if "does not have a Release file" in output or "404" in output:
+        hint = f"check the name of the release, or set {archives.MIRROR} and {archives.SECURITY_MIRROR} to mirrors that have it"
+        return FileGone(f"the mirror does not have Debian {suite}", where=where, why=why, hint=hint)
+    hint = f"check the network and apt's proxy settings (`apt-get update` shows the same), or set {archives.MIRROR}"
+    return Unreachable("the package lists cannot be fetched", where=where, why=why, hint=hint)
+
+
+def _closure(apt: aptget.Apt, sources: Sequence[Archive], asked: Sequence[str], suite: str) -> tuple[Deb, ...]:
+    """All packages that installing `asked` on an empty system takes, sorted by name."""
+    done = apt.run("apt-get", "-qq", "--yes", "--print-uris", "install", *asked)
+    if done.returncode != 0:
+        raise _unsolvable(suite, done.stdout, done.stderr)
+    chosen = {
+        match["file"]: unquote(match["url"]) for match in (_PRINTED.match(line) for line in done.stdout.splitlines()) if match is not None
+    }
+    names = [_selector(file) for file in chosen]
+    shown = apt.run("apt-cache", "show", *names).stdout
+    urls = set(chosen.values())
+    found: dict[str, Deb] = {}
+    for row in paragraphs(shown):
+        place = next((archive for archive in sources if archive.url + row["Filename"] in urls), None)
+        if place is not None:
+            found[row["Package"]] = Deb(
+                name=row["Package"],
+                version=row["Version"],
+                architecture=row["Architecture"],
+                archive=place.alias,
+                path=row["Filename"],
+                sha256=row["SHA256"],
+                size=int(row["Size"]),
+            )
+    if len(found) != len(chosen):
+        lacking = sorted(name.partition("=")[0] for name in names if name.partition("=")[0].partition(":")[0] not in found)
+        raise FetchError(f"apt names packages that its lists do not describe: {', '.join(lacking)}", where=f"Debian {suite}", hint="try again")
+    return tuple(found[name] for name in sorted(found))
+
+
+def _selector(file: str) -> str:
+    """`NAME:ARCHITECTURE=VERSION` out of the file name that apt gives a package."""
+    name, version, architecture = unquote(file).removesuffix(".deb").split("_")
+    return f"{name}={version}" if architecture == "all" else f"{name}:{architecture}={version}"
+
+
+def paragraphs(text: str) -> Iterator[dict[str, str]]:
+    """The paragraphs of a control file (deb822(5)): the first line of each field."""
+    for block in re.split(r"\n\s*\n", text.strip()):
+        yield dict(re.findall(r"^([A-Za-z0-9-]+):[ \t]*(.*)$", block, re.MULTILINE))
+
+
+def _unsolvable(suite: str, output: str, errors: str) -> EnvlockError:
+    where = f"Debian {suite}"
+    unknown = re.findall(r"E: (?:Unable to locate package|Package '|Couldn't find any package by [a-z]+ ')\s*([^\s']+)", errors)
+    if unknown:
+        hint = f"look the name up among the packages of Debian {suite}"
+        found = [Finding("package-unknown", "error", f"there is no package {name}", where, "", hint) for name in dict.fromkeys(unknown)]
+        return Problems(found, Exit.NO_STACK)
+    broken = re.findall(r"^ (\S+ : .*)$", output + "\n" + errors, re.MULTILINE)
+    why = "; ".join(" ".join(line.split()) for line in broken) or aptget.without_secrets(errors.strip())
+    return NoSolution("these packages cannot be installed together", where=where, why=why, hint="ask for other packages")
+
+
+def _newest_release(lists: Path) -> str:
+    """The date of the newest Release file read, as snapshot services write a time."""
+    dates = [
+        parsedate_to_datetime(found[1])
+        for path in sorted(lists.glob("*Release"))
+        if (found := re.search(r"^Date: (.+)$", path.read_text(encoding="utf-8", errors="replace"), re.MULTILINE))
+    ]
+    return max(dates, default=datetime.fromtimestamp(0, UTC)).astimezone(UTC).strftime("%Y%m%dT%H%M%SZ")
+
+
+def _identities(debs: Iterable[Deb]) -> set[tuple[str, str, str, str]]:
+    return {(deb.name, deb.version, deb.architecture, deb.sha256) for deb in debs}
