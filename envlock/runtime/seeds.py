@@ -7,10 +7,9 @@ another. Here a stream's seed is a hash of its whole path, so that no two paths 
 from __future__ import annotations
 
 import os
-import sys
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from types import ModuleType
