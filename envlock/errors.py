@@ -267,6 +267,24 @@ class Unreachable(FetchError):
     id = "unreachable"
 
 
+class CertificateRefused(Unreachable):
+    """A source answers with a certificate that this machine does not trust."""
+
+    id = "certificate-refused"
+
+
+class AccessDenied(FetchError):
+    """A source wants credentials that were not given or do not suffice."""
+
+    id = "access-denied"
+
+
+class RateLimited(FetchError):
+    """A source was asked too often."""
+
+    id = "rate-limited"
+
+
 # build: exit 7 ---------------------------------------------------------------------------------------------------------
 
 
