@@ -193,7 +193,7 @@ def images(host: Host = None, json: Json = False) -> None:
     Example: envlock images
     """
     from envlock import console
-    from envlock.image import LOCK_LABEL
+    from envlock.config import LOCK_LABEL
     from envlock.progress import human_bytes
 
     found = connect(host, quiet=True).images(label=LOCK_LABEL)

@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal
 
 from packaging.requirements import InvalidRequirement, Requirement
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from envlock import yamlfile
@@ -111,6 +111,28 @@ class ArchiveBase(_Part):
     archive: Annotated[str, AfterValidator(_inside_project)] = Field(description="a `docker save` or OCI archive")
 
 
+def _kind_of_base(value: Any) -> str | None:
+    if isinstance(value, _Part):
+        return f"<{next(iter(type(value).model_fields))}>"
+    if not isinstance(value, dict):
+        return None
+    named = [kind for kind in ("debian", "image", "archive") if kind in value]
+    # A key that is none of the three is complained about as an unknown key of the likeliest one.
+    return f"<{named[0]}>" if len(named) == 1 else ("<debian>" if not named and value else None)
+
+
+Base = Annotated[
+    Annotated[DebianBase, Tag("<debian>")]
+    | Annotated[ImageBase, Tag("<image>")]
+    | Annotated[ArchiveBase, Tag("<archive>")],
+    Discriminator(
+        _kind_of_base,
+        custom_error_type="spec-value",
+        custom_error_message="a base is one of `debian: NAME`, `image: REFERENCE` and `archive: FILE`",
+    ),
+]
+
+
 class StackWish(_Part):
     """The versions that a person cares about; what is left out, envlock chooses."""
 
@@ -159,7 +181,7 @@ class Spec(_Part):
     version: Literal["1"] = "1"
     name: Name
     python: PythonVersion | None = None
-    base: DebianBase | ImageBase | ArchiveBase | None = None
+    base: Base | None = None
     stack: StackWish
     target: Target = Target()
     packages: tuple[Annotated[str, AfterValidator(_requirement)], ...] = ()
