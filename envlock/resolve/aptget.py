@@ -23,7 +23,7 @@ _TRANSPORT = re.compile(
     r"|(?:Retries|Queue-Mode|ForceIPv[46]|Check-Valid-Until|Check-Date|Max-ValidTime|Min-ValidTime|Send-URI-Encoded)(?:::|\s|$))",
     re.IGNORECASE,
 )
-_NEEDS_APT = re.compile(r"Acquire::https?::(?:[^\s]*::)?(?:Proxy|ProxyAutoDetect|Proxy-Auto-Detect|CaInfo|CaPath|Ssl|Verify)", re.IGNORECASE)
+_NEEDS_APT = re.compile(r"Acquire::https?::(?:[^\s]*::)?(?:Proxy|CaInfo|CaPath|Ssl|Verify)", re.IGNORECASE)
 _SECRET = re.compile(r"(?<=://)[^/@\s'\"]+@")
 _HELPER = Path("/usr/lib/apt/apt-helper")
 

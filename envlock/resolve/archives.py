@@ -63,9 +63,8 @@ def find_archives(suite: str, environ: Mapping[str, str] = os.environ) -> tuple[
         if DEBIAN not in asked and DEBIAN not in found:
             found = {**_of_mmdebstrap(suite), **found}
     urls = {**found, **asked}
-    return tuple(
-        Archive(alias, url, tuple(suite + pocket for pocket in pockets)) for alias, pockets in _POCKETS.items() for url in urls.get(alias, ())
-    )
+    releases = {alias: tuple(suite + pocket for pocket in pockets) for alias, pockets in _POCKETS.items()}
+    return tuple(Archive(alias, url, releases[alias]) for alias in _POCKETS for url in urls.get(alias, ()))
 
 
 def snapshot_url(alias: str, snapshot: str, environ: Mapping[str, str] = os.environ) -> str | None:

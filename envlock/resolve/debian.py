@@ -22,7 +22,7 @@ from envlock.errors import EnvlockError, Exit, FetchError, FileGone, Finding, No
 from envlock.fetch import Wanted, fetch_all
 from envlock.lock import Deb, DebianBase
 from envlock.progress import Progress
-from envlock.resolve import archives, aptget
+from envlock.resolve import aptget, archives
 from envlock.resolve.archives import Archive
 from envlock.store import Store
 
@@ -81,7 +81,8 @@ def _with_remedy(finding: Finding) -> Finding:
     if finding.id != FileGone.id:
         return finding
     why = finding.why or "mirrors drop a version some weeks after a newer one came"
-    hint = f"lock again for the current version, or set {archives.SNAPSHOT} to a snapshot service, or {archives.MIRROR} to a mirror that has it"
+    elsewhere = f"set {archives.SNAPSHOT} to a snapshot service, or {archives.MIRROR} to a mirror that has it"
+    hint = f"lock again for the current version, or {elsewhere}"
     return replace(finding, why=why, hint=hint)
 
 
@@ -176,8 +177,8 @@ def _closure(apt: aptget.Apt, sources: Sequence[Archive], asked: Sequence[str], 
                 size=int(row["Size"]),
             )
     if len(found) != len(chosen):
-        lacking = sorted(name.partition("=")[0] for name in names if name.partition("=")[0].partition(":")[0] not in found)
-        raise FetchError(f"apt names packages that its lists do not describe: {', '.join(lacking)}", where=f"Debian {suite}", hint="try again")
+        lacking = ", ".join(sorted(name for name in names if re.split("[:=]", name)[0] not in found))
+        raise FetchError("apt chose packages that its lists do not describe", where=f"Debian {suite}", why=lacking, hint="try again")
     return tuple(found[name] for name in sorted(found))
 
 
