@@ -1,11 +1,14 @@
 # shellcheck shell=sh
 # What the scripts beside this file share: the virtual environment, Debian packages that are missing, messages.
 # A script sets `root` (the checkout) and sources this; narration goes to stderr, results to stdout.
+#   ENVLOCK_PYTHON   the Python to use, where the first new enough on PATH is not the right one
+#   ENVLOCK_STATE    where logs and the private engine's images go; .envlock in the checkout where it is not set
 
 : "${root:?set root to the checkout before sourcing setup.sh}"
 PATH=$PATH:/usr/sbin:/sbin
 venv=$root/.venv
-state=$root/.envlock
+state=${ENVLOCK_STATE:-$root/.envlock}
+case $state in /*) ;; *) state=$PWD/$state ;; esac
 missing=
 
 # The build of torch that the tests of the self-test import; the same release as in examples/cpu.yaml.
@@ -114,8 +117,7 @@ install_python() {
 # One setup at a time in one checkout: the second waits, then finds everything done.
 set_up() {
     [ "$(uname -s)" = Linux ] || not_ready "envlock builds images on Linux; this is $(uname -s)" "use a Linux host or a virtual machine"
-    mkdir -p "$state"
-    exec 8>"$state/setup.lock"
+    exec 8<"$root/scripts/setup.sh"
     flock 8
     find_python
     need_venv_module
