@@ -1,0 +1,65 @@
+"""Assembly: several planned layers written at once, on all cores, given out in order as each is done.
+
+Threads, not processes: inflating, hashing and writing release the interpreter's lock, so that two threads are as fast as two
+processes and share one set of plans.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from envlock.layers import Layer
+from envlock.layers.canonical import Advance, Plan
+from envlock.store import explained_when_full
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A layer to write: what it holds in a few words, how to come by its plan, and the file to write (replaced if it exists)."""
+
+    holds: str
+    plan: Callable[[], Plan]
+    target: Path
+
+
+def assemble(jobs: Sequence[Job], advance: Advance = lambda count: None, workers: int | None = None) -> Iterator[Layer]:
+    """Write the layers on `workers` threads (None: one a core), and yield each in the order of `jobs` as soon as it is there.
+
+    `advance` is told the bytes written, from any thread. When one fails, or the caller stops, the others stop soon and the
+    files of all layers that were not yielded are removed. Raises what a plan raises, and `DiskFull`.
+    """
+    stopped = threading.Event()
+
+    def write(job: Job) -> Layer:
+        def advance_unless_stopped(count: int) -> None:
+            if stopped.is_set():
+                raise _Stopped
+            advance(count)
+
+        advance_unless_stopped(0)
+        plan = job.plan()
+        with explained_when_full(job.target.parent, plan.size), job.target.open("wb") as target:
+            return plan.write(target, job.holds, advance_unless_stopped)
+
+    done = 0
+    with ThreadPoolExecutor(workers or os.cpu_count(), thread_name_prefix="layer") as pool:
+        futures = [pool.submit(write, job) for job in jobs]
+        try:
+            for future in futures:
+                layer = future.result()
+                done += 1
+                yield layer
+        finally:
+            stopped.set()
+            pool.shutdown(cancel_futures=True)
+            for job in jobs[done:]:
+                job.target.unlink(missing_ok=True)
+
+
+class _Stopped(Exception):
+    """Another layer failed, or nobody waits any more."""
