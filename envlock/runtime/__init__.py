@@ -16,7 +16,7 @@ _HOMES = {
     "status": "state",
 }
 
-__all__ = list(_HOMES)  # noqa: PLE0605
+__all__ = list(_HOMES)
 
 
 def __getattr__(name: str):  # type: ignore[no-untyped-def]

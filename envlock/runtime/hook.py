@@ -186,7 +186,7 @@ def _set_up_torch(choice: Chosen, torch: ModuleType) -> None:
 
 def _set_up_inductor(choice: Chosen, config: ModuleType) -> None:
     if choice.level == "strict" and hasattr(config, "deterministic"):
-        config.deterministic = True
+        config.deterministic = True  # type: ignore[attr-defined]
 
 
 _ACTIONS: Mapping[str, Action] = {

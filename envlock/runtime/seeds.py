@@ -115,5 +115,3 @@ def dataloader_generator(seed: int | None = None, rank: int | None = None) -> to
     generator = torch.Generator()
     generator.manual_seed(derive(base, *path))
     return generator
-
-

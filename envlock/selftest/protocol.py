@@ -30,8 +30,8 @@ fingerprints
     level, tf32, selftest; cpu.vendor, cpu.isa, cpu.threads; gpu.model, gpu.capability, gpu.sm_count, gpu.mig; world.size,
     world.backend.
 facts
-    python, platform, torch, numpy, cuda (of the build; null for none), cpu {vendor, model, isa, threads, cores}, driver, gpus [{index, model,
-    capability, sm_count, memory, mig}], and `error` where torch cannot be imported.
+    python, platform, torch, numpy, cuda (of the build; null for none), cpu {vendor, model, isa, threads, cores}, driver, gpus
+    [{index, model, capability, sm_count, memory, mig}], and `error` where torch cannot be imported.
 summary
     counts by status, and the ids that people ask for: {"pass": n, "fail": n, "unsupported": n, "not-run": n, "differs": [ids],
     "not_discriminating": [ids]}
