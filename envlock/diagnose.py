@@ -15,7 +15,7 @@ from typing import Literal
 
 import yaml
 
-from envlock.errors import Exit, Finding, HostNotReady
+from envlock.errors import Exit, Finding
 
 Fault = Literal["image", "host", "spec", "upstream", "network"]
 
@@ -46,20 +46,8 @@ class Diagnosis:
 
     @property
     def finding(self) -> Finding:
-        """The same as a finding for people; `where` names whose fault it is."""
-        return Finding(self.id, "error", self.what, self.fault, self.why, self.hint)
-
-
-class HostFault(HostNotReady):
-    """What a container or the engine printed says that the host is not ready; the occurrence carries its own id."""
-
-    def __init__(self, diagnosis: Diagnosis) -> None:
-        super().__init__(diagnosis.what, where="host", why=diagnosis.why, hint=diagnosis.hint)
-        self._diagnosis = diagnosis
-
-    @property
-    def finding(self) -> Finding:
-        return self._diagnosis.finding
+        """The same as a finding for people."""
+        return Finding(self.id, "error", self.what, "", self.why, self.hint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +100,11 @@ def diagnose_libraries(maps: Iterable[str]) -> tuple[Diagnosis, ...]:
         hint = "take the cuda-compat package out of the image, or its folder out of LD_LIBRARY_PATH and ld.so.conf"
         found.append(Diagnosis("compat-in-image", "image", Exit.DOES_NOT_HOLD, what, why, hint))
     return tuple(found)
+
+
+def exit_of(id_: str) -> Exit | None:
+    """The exit status that goes with a diagnosis; None for an id that is not in the table."""
+    return next((row.exit for row in _table() if row.id == id_), None)
 
 
 def comes_with_image(libcuda: str) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from envlock.diagnose import diagnose
 from envlock.errors import Finding
-from envlock.host import ContainerRuntime, Cpu, Host
+from envlock.host import Cpu, Host
 from envlock.lock import Lock
 from envlock.nvidia import Gpu
 from envlock.progress import human_bytes
@@ -134,11 +134,13 @@ def _room(host: Host) -> Iterator[Finding]:
 
 
 def _platform(host: Host, needs: Needs) -> Iterator[Finding]:
-    here = host.runtime.platform if host.runtime is not None else ContainerRuntime("", "", host.cpu.machine).platform
+    here = host.platform
     if needs.platform and needs.platform.split("/")[:2] != here.split("/")[:2]:
         what = f"the image is for {needs.platform}, this host is {here}"
         hint = f"set `target.platform: {here}` in the spec and build again, or use a host of the image's platform"
-        yield Finding("wrong-platform", "error", what, host.name, "under emulation no GPU can be reached", hint)
+        yield Finding(
+            "wrong-platform", "warning", what, host.name, "it needs emulation (qemu-user), under which no GPU can be reached", hint
+        )
 
 
 def _cpu(host: Host, needs: Needs) -> Iterator[Finding]:

@@ -6,17 +6,17 @@ import os
 import platform
 import re
 import shutil
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from envlock.nvidia import Nvidia, read_nvidia
 
-PLATFORMS = {"x86_64": "linux/amd64", "amd64": "linux/amd64", "aarch64": "linux/arm64", "arm64": "linux/arm64"}
-"""The image platform that a machine (as `uname -m` or an engine names it) runs without emulation."""
+if TYPE_CHECKING:
+    from envlock.engine import Endpoint, EngineInfo
 
-CDI_FOLDERS = (Path("/etc/cdi"), Path("/var/run/cdi"))
+PLATFORMS = {"x86_64": "linux/amd64", "amd64": "linux/amd64", "aarch64": "linux/arm64", "arm64": "linux/arm64"}
+"""The image platform that a machine, as `uname -m` names it, runs without emulation."""
 
 X86_LEVELS = (
     ("x86-64-v2", ("cx16", "lahf_lm", "popcnt", "sse4_1", "sse4_2", "ssse3")),
@@ -55,22 +55,16 @@ class ContainerRuntime:
 
     endpoint: str
     version: str
-    machine: str
+    platform: str
     nvidia_runtime: bool = False
     cdi_devices: tuple[str, ...] = ()
     rootless: bool = False
     remote: bool = False
-    desktop: bool = False
 
     @property
     def gives_gpus(self) -> bool:
         """Whether a container can be given a GPU at all."""
         return self.nvidia_runtime or bool(self.cdi_devices)
-
-    @property
-    def platform(self) -> str:
-        """The image platform that runs here without emulation."""
-        return PLATFORMS.get(self.machine, f"linux/{self.machine}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +81,11 @@ class Host:
     disk_free: int | None
     nvidia: Nvidia
     runtime: ContainerRuntime | None = None
+
+    @property
+    def platform(self) -> str:
+        """The image platform that runs on this machine (or on the engine's) without emulation."""
+        return self.runtime.platform if self.runtime is not None else PLATFORMS.get(self.cpu.machine, f"linux/{self.cpu.machine}")
 
     @property
     def gpus_are_here(self) -> bool:
@@ -138,30 +137,22 @@ def parse_cpuinfo(text: str, machine: str, cores: int) -> Cpu:
     )
 
 
-def container_runtime(info: Mapping[str, Any], endpoint: str, *, local_folders: tuple[Path, ...] = CDI_FOLDERS) -> ContainerRuntime:
-    """What an engine's `/info` answer says about GPUs; for an engine on this host its CDI folders and the toolkit's hook count too.
+def container_runtime(info: EngineInfo, endpoint: Endpoint) -> ContainerRuntime:
+    """How an engine can hand out GPUs; on this host its CDI folders and the toolkit's hook count too.
 
-    moby registers its `nvidia` device driver where it finds the hook on its PATH, without naming it in `/info`; newer engines list
-    the CDI devices that they found.
+    moby registers its `nvidia` device driver where it finds the hook on its PATH, without naming it among its runtimes.
     """
-    remote = not endpoint.startswith("unix://")
-    runtimes = info.get("Runtimes") or {}
-    announced = [str(device.get("ID", "")) for device in info.get("DiscoveredDevices") or () if isinstance(device, Mapping)]
-    devices = tuple(sorted(name for name in announced if name.startswith("nvidia.com/gpu")))
-    folders = tuple(Path(folder) for folder in info.get("CDISpecDirs") or ()) or local_folders
-    if not devices and not remote and info.get("CDISpecDirs") and any(_nvidia_specs(folder) for folder in folders):
-        devices = ("nvidia.com/gpu=all",)
+    remote = endpoint.socket is None
+    specs = not remote and any(_nvidia_specs(Path(folder)) for folder in info.cdi_folders)
     hook = not remote and shutil.which("nvidia-container-runtime-hook") is not None
-    options = [str(option) for option in info.get("SecurityOptions") or ()]
     return ContainerRuntime(
-        endpoint=endpoint,
-        version=str(info.get("ServerVersion", "")),
-        machine=str(info.get("Architecture", "")),
-        nvidia_runtime="nvidia" in runtimes or hook,
-        cdi_devices=devices,
-        rootless=any("name=rootless" in option for option in options),
+        endpoint=endpoint.url,
+        version=info.version,
+        platform=info.platform,
+        nvidia_runtime="nvidia" in info.runtimes or hook,
+        cdi_devices=("nvidia.com/gpu=all",) if specs else (),
+        rootless=info.rootless,
         remote=remote,
-        desktop="Docker Desktop" in str(info.get("OperatingSystem", "")),
     )
 
 

@@ -1,13 +1,16 @@
 """CPU and container runtime are read as they are."""
 
+from dataclasses import replace
+
 import pytest
 
+from envlock.engine import Endpoint, EngineInfo
 from envlock.host import container_runtime, parse_cpuinfo, read_cpu, read_host
 from envlock.nvidia import Nvidia
 
 X86_V3 = "vendor_id : GenuineIntel\nmodel name : Intel(R) Xeon(R) CPU E5-2680 v4\nflags : cx16 lahf_lm popcnt sse4_1 sse4_2 ssse3 avx avx2 bmi1 bmi2 f16c fma abm movbe xsave\n"  # noqa: E501
 ARM = "CPU implementer : 0x41\nCPU part : 0xd40\nFeatures : fp asimd sve\n"
-SOCKET = "unix:///var/run/docker.sock"
+LOCAL = Endpoint("unix:///var/run/docker.sock", "default socket")
 
 
 @pytest.mark.parametrize(
@@ -36,33 +39,32 @@ def test_this_host_can_be_read():
     assert isinstance(host.nvidia, Nvidia)
 
 
-def test_nvidia_runtime_is_seen(tmp_path):
-    found = container_runtime({"Runtimes": {"runc": {}, "nvidia": {}}, "ServerVersion": "26.1.3", "Architecture": "x86_64"}, SOCKET)
-    assert (found.nvidia_runtime, found.remote, found.rootless, found.platform) == (True, False, False, "linux/amd64")
+def info(**more):
+    plain = EngineInfo("26.1.3", "1.45", "overlay2", "graph", "linux/amd64", ("runc",), (), "/var/lib/docker", 8, 2**34, False)
+    return replace(plain, **more)
 
 
-def test_cdi_devices_are_seen_where_the_engine_lists_them():
-    info = {"DiscoveredDevices": [{"Source": "cdi", "ID": "nvidia.com/gpu=all"}, {"Source": "cdi", "ID": "vendor.com/net=x"}]}
-    assert container_runtime(info, SOCKET).cdi_devices == ("nvidia.com/gpu=all",)
+def test_nvidia_runtime_is_seen():
+    found = container_runtime(info(runtimes=("nvidia", "runc")), LOCAL)
+    assert (found.nvidia_runtime, found.gives_gpus, found.remote, found.rootless, found.platform) == (
+        True,
+        True,
+        False,
+        False,
+        "linux/amd64",
+    )
 
 
-@pytest.mark.parametrize(("spec", "devices"), [("nvidia.yaml", ("nvidia.com/gpu=all",)), ("other.yaml", ())])
-def test_cdi_specs_in_the_engines_folders_are_seen(tmp_path, spec, devices):
+@pytest.mark.parametrize(("spec", "gives"), [("nvidia.yaml", True), ("other.yaml", False)])
+def test_cdi_specs_in_the_engines_folders_are_seen(tmp_path, spec, gives):
     (tmp_path / spec).write_text("cdiVersion: 0.5.0\n")
-    assert container_runtime({"CDISpecDirs": [str(tmp_path)]}, SOCKET).cdi_devices == devices
+    assert container_runtime(info(cdi_folders=(str(tmp_path), str(tmp_path / "missing"))), LOCAL).gives_gpus is gives
 
 
-def test_an_engine_without_cdi_does_not_get_it_from_a_folder(tmp_path):
-    (tmp_path / "nvidia.yaml").write_text("cdiVersion: 0.5.0\n")
-    assert container_runtime({}, SOCKET, local_folders=(tmp_path,)).cdi_devices == ()
+@pytest.mark.parametrize(("url", "remote"), [("tcp://10.0.0.5:2376", True), ("ssh://gpu-box", True), ("unix:///run/docker.sock", False)])
+def test_an_engine_elsewhere_is_remote(url, remote):
+    assert container_runtime(info(), Endpoint(url, "--host")).remote is remote
 
 
-@pytest.mark.parametrize(("endpoint", "remote"), [("tcp://10.0.0.5:2376", True), ("ssh://gpu-box", True), (SOCKET, False)])
-def test_an_engine_elsewhere_is_remote(endpoint, remote):
-    assert container_runtime({}, endpoint).remote is remote
-
-
-def test_rootless_and_desktop_engines_are_told():
-    info = {"SecurityOptions": ["name=seccomp,profile=builtin", "name=rootless"], "OperatingSystem": "Docker Desktop"}
-    found = container_runtime(info, SOCKET)
-    assert (found.rootless, found.desktop) == (True, True)
+def test_a_rootless_engine_is_told():
+    assert container_runtime(info(rootless=True), LOCAL).rootless
