@@ -155,6 +155,13 @@ class NoSolution(EnvlockError):
     exit_code = Exit.NO_STACK
 
 
+class CatalogueInvalid(EnvlockError):
+    """A row of the catalogue does not say where it comes from, or is not one."""
+
+    id = "catalogue-invalid"
+    exit_code = Exit.NO_STACK
+
+
 class NeedsCompiling(EnvlockError):
     """A package has no wheel for the target; envlock never builds from source."""
 
