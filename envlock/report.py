@@ -204,8 +204,8 @@ def judge(checks: Iterable[Check], remarks: Iterable[Remark] = ()) -> tuple[Verd
         return "fail", f"does not hold: {_several(count, 'fault', 'faults')}, the first: {first}"
     if hostly:
         return "host-not-ready", f"this host cannot verify the image: {hostly[0]}"
-    if not checks:
-        return "inconclusive", "nothing was checked"
+    if all(check.group == "image" for check in checks):
+        return "inconclusive", "inconclusive: no self-test ran"
     if not_run:
         why = next((check.why for check in not_run if check.why), "")
         head = f"inconclusive: {_several(passed, 'check holds', 'checks hold')}, {len(not_run)} could not run here"

@@ -47,7 +47,7 @@ def cost_chart(measurements: Mapping[str, Any]) -> Chart:
     top = max([2.0, *(ratio for _, ratio, _ in rows)])
     scale = CHART / top
     made = tuple(
-        Row(name, ratio * scale, f"{ratio:.2f}×{_times(row)}", "bad" if ratio > 2 else "warn" if ratio > 1.2 else "good")
+        Row(name, min(CHART, ratio * scale), f"{ratio:.2f}×{_times(row)}", "bad" if ratio > 2 else "warn" if ratio > 1.2 else "good")
         for name, ratio, row in rows
     )
     step = max(1, math.ceil(top / 6))
