@@ -8,14 +8,16 @@ answer of `torch.cuda.get_arch_list()` and the NumPy module that it imports, whi
 from __future__ import annotations
 
 import io
+import os
 import re
-import subprocess
+import tempfile
 import tomllib
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from email.parser import BytesParser
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -25,7 +27,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 
-from envlock.errors import FetchError, ToolMissing, Unreachable
+from envlock.errors import FetchError, NeedsCompiling, NoSolution, Unreachable
+from envlock.resolve.uv import Uv
 
 BLOCK = 256 * 1024
 OLDEST_PYTHONS = ("3.7", "3.8", "3.9", "3.10", "3.11", "3.12", "3.13")
@@ -48,30 +51,32 @@ class PublishedWheel:
         return unquote(urlsplit(self.url).path.rpartition("/")[2])
 
 
-def _compile(requirements: str, python: str, arguments: Sequence[str], uv: str) -> subprocess.CompletedProcess[str]:
-    command = [uv, "pip", "compile", "-", "--universal", "--no-header", "--quiet", "--python-version", python, *arguments]
-    try:
-        return subprocess.run(command, input=requirements, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        raise ToolMissing("uv is not installed", hint="install it with `pip install uv`") from None
+def _compile(requirements: str, python: str, arguments: Sequence[str]) -> str:
+    """uv's answer for requirements, one a line, on any platform. Raises what `Uv.compile` does."""
+    with tempfile.TemporaryDirectory() as folder:
+        asked = Path(folder) / "asked.in"
+        asked.write_text(requirements)
+        return Uv.find().compile([asked, "--universal", "--quiet", "--python-version", python, *arguments], os.environ)
 
 
-def published_wheels(requirement: str, index_arguments: Sequence[str] = (), uv: str = "uv") -> list[PublishedWheel]:
+def published_wheels(requirement: str, index_arguments: Sequence[str] = ()) -> list[PublishedWheel]:
     """All wheels of one exact requirement (`torch==2.5.1`), for the oldest Python that it allows and newer ones.
 
-    Raises `ToolMissing` without uv, `FetchError` where the index lacks the requirement or does not answer.
+    Raises `ToolMissing` without uv, `NoSolution` where the index lacks the requirement, `Unreachable` where none answers.
     """
+    refused: NoSolution | NeedsCompiling | None = None
     for python in OLDEST_PYTHONS:
-        done = _compile(requirement, python, ["--no-deps", "--format", "pylock.toml", *index_arguments], uv)
-        if done.returncode == 0:
-            packages = tomllib.loads(done.stdout)["packages"]
-            return [
-                PublishedWheel(wheel["url"], wheel.get("size", 0), str(wheel.get("upload-time", ""))[:10])
-                for package in packages
-                for wheel in package.get("wheels", ())
-            ]
-    lines = done.stderr.strip().splitlines()
-    raise FetchError(f"the index has no {requirement}", why=" ".join(line.strip(" ×╰─▶│") for line in lines))
+        try:
+            answer = _compile(requirement, python, ["--no-deps", "--format", "pylock.toml", *index_arguments])
+        except (NoSolution, NeedsCompiling) as error:
+            refused = refused or error
+            continue
+        return [
+            PublishedWheel(wheel["url"], wheel.get("size", 0), str(wheel.get("upload-time", ""))[:10])
+            for package in tomllib.loads(answer)["packages"]
+            for wheel in package.get("wheels", ())
+        ]
+    raise NoSolution(f"the index has no {requirement}", why=refused.why if refused else "")
 
 
 class RangedFile(io.RawIOBase):
@@ -208,7 +213,9 @@ def _machine_requirements(requirements: Iterable[Requirement], platform: str) ->
     return sorted(kept)
 
 
-def torch_row(version: str, platform: str, wheels: Sequence[PublishedWheel], session: requests.Session) -> dict[str, Any] | None:
+def torch_row(
+    version: str, platform: str, wheels: Sequence[PublishedWheel], session: requests.Session, index: str = "default"
+) -> dict[str, Any] | None:
     """The catalogue's row for one torch release on one platform, or None where the index has no wheel for it.
 
     Of several Pythons' wheels one is read: that of CPython 3.11, or of the oldest Python; of several build numbers the highest, as
@@ -237,7 +244,7 @@ def torch_row(version: str, platform: str, wheels: Sequence[PublishedWheel], ses
     return {
         "torch": version,
         "platform": platform,
-        "index": "default",
+        "index": index,
         "variant": "cpu" if cuda == "None" else "cu" + cuda.replace(".", ""),
         "cuda": None if cuda == "None" else cuda,
         "python": [str(python) for python, _ in groupby(item[0] for item in mine)],
@@ -254,15 +261,24 @@ def torch_row(version: str, platform: str, wheels: Sequence[PublishedWheel], ses
     }
 
 
-def torch_rows(versions: Iterable[str], index_arguments: Sequence[str] = (), uv: str = "uv") -> Iterator[dict[str, Any]]:
+def torch_rows(versions: Iterable[str], index_arguments: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
     """Rows of these releases on every platform, newest release first."""
     with requests.Session() as session:
         for version in sorted(versions, key=Version, reverse=True):
-            wheels = published_wheels(f"torch=={version}", index_arguments, uv)
+            wheels = published_wheels(f"torch=={version}", index_arguments)
             for platform in PLATFORMS:
                 row = torch_row(version, platform, wheels, session)
                 if row is not None:
                     yield row
+
+
+def variant_row(version: str, variant: str, platform: str, pytorch_index: str, session: requests.Session) -> dict[str, Any] | None:
+    """The row of a build that only PyTorch's own index has, measured there. `pytorch_index` is its root, above `whl`.
+
+    Raises `Unreachable` where it does not answer, `FetchError` where it lacks the build; None where it has none for the platform.
+    """
+    wheels = published_wheels(f"torch=={version}+{variant}", ["--index-url", f"{pytorch_index}/whl/{variant}"])
+    return torch_row(version, platform, wheels, session, index="pytorch")
 
 
 def _linux_wheel(wheels: Sequence[PublishedWheel]) -> PublishedWheel | None:
@@ -272,22 +288,24 @@ def _linux_wheel(wheels: Sequence[PublishedWheel]) -> PublishedWheel | None:
     return next((wheel for wheel in mine if "-cp311-" in wheel.file), mine[0] if mine else None)
 
 
-def newest_beside(torch: str, project: str, index_arguments: Sequence[str] = (), uv: str = "uv") -> str | None:
+def newest_beside(torch: str, project: str, index_arguments: Sequence[str] = ()) -> str | None:
     """The newest release of a project whose metadata allows this torch, or None."""
     for python in ("3.11", "3.10"):
         wanted = f"torch=={torch}\n{project}\n"
-        done = _compile(wanted, python, ["--no-annotate", "--no-build", *index_arguments], uv)
-        match = re.search(rf"^{project}==(\S+)", done.stdout, re.MULTILINE)
-        if match:
+        try:
+            answer = _compile(wanted, python, ["--no-annotate", "--no-build", *index_arguments])
+        except (NoSolution, NeedsCompiling):
+            continue
+        if match := re.search(rf"^{project}==(\S+)", answer, re.MULTILINE):
             return match[1]
     return None
 
 
 def family_row(
-    torch: str, project: str, version: str, session: requests.Session, index_arguments: Sequence[str] = (), uv: str = "uv"
+    torch: str, project: str, version: str, session: requests.Session, index_arguments: Sequence[str] = ()
 ) -> dict[str, Any] | None:
     """The row of one release of a sister project; `pinned` is read from its metadata. None without a Linux wheel."""
-    wheel = _linux_wheel(published_wheels(f"{project}=={version}", index_arguments, uv))
+    wheel = _linux_wheel(published_wheels(f"{project}=={version}", index_arguments))
     if wheel is None:
         return None
     pin = next((r for r in RangedWheel(wheel, session).requirements if canonicalize_name(r.name) == "torch"), None)
@@ -303,9 +321,9 @@ def family_row(
     }
 
 
-def toolkit_row(version: str, session: requests.Session, index_arguments: Sequence[str] = (), uv: str = "uv") -> dict[str, Any] | None:
+def toolkit_row(version: str, session: requests.Session, index_arguments: Sequence[str] = ()) -> dict[str, Any] | None:
     """What one release of the cuda-toolkit metapackage pins on Linux."""
-    wheel = _linux_wheel(published_wheels(f"cuda-toolkit=={version}", index_arguments, uv))
+    wheel = _linux_wheel(published_wheels(f"cuda-toolkit=={version}", index_arguments))
     if wheel is None:
         return None
     metadata = BytesParser().parsebytes(RangedWheel(wheel, session).member(".dist-info/METADATA") or b"")

@@ -43,12 +43,12 @@ def check_closure(wheels: Sequence[lock.Wheel], solution: Solution, catalogue: C
 
 
 def completed(stack: lock.Stack, wheels: Sequence[lock.Wheel]) -> lock.Stack:
-    """The stack with the versions of cuDNN, NCCL and triton that were locked, where wheels bring them."""
+    """The stack with what only locking tells: triton's exact version, and those of cuDNN and NCCL where the catalogue has none."""
     versions = {str(canonicalize_name(wheel.name)): wheel.version for wheel in wheels}
     found: dict[str, str] = {}
     for name, version in versions.items():
         for key, prefix in (("cudnn", "nvidia-cudnn-cu"), ("nccl", "nvidia-nccl-cu")):
-            if name.startswith(prefix):
+            if name.startswith(prefix) and getattr(stack, key) is None:
                 found[key] = version
     if "triton" in versions:
         found["triton"] = versions["triton"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -161,11 +162,43 @@ def _family(build: Build, package: Asked, catalogue: Catalogue) -> Iterator[Find
         return
     if package.allows(row.version) or package.allows(f"{row.version}+{build.variant}"):
         return
+    single = _single(package)
+    if not row.pinned and single is not None and Version(single) >= _first_unpinned(package.name, catalogue):
+        return
     other = next((r.torch for r in catalogue.family if r.project == package.name and package.allows(r.version) and r.pinned), None)
     what = f"{package.requirement} does not belong to torch {build.torch}"
     why = f"{package.name} {row.version} does; it is compiled against one torch and fails with any other"
     hint = f"use {package.name}=={row.version}, or leave its version out" + (f"; or torch {other}" if other else "")
     yield Finding("torch-family", "error", what, package.where, why, hint)
+
+
+def _first_unpinned(project: str, catalogue: Catalogue) -> Version:
+    return min(Version(row.version) for row in catalogue.family if row.project == project and not row.pinned)
+
+
+def second_cuda_findings(build: Build, asked: list[Asked]) -> list[Finding]:
+    """Packages whose name or extra says that they are for another CUDA major version than torch (`cupy-cuda11x`, `jax[cuda12]`)."""
+    if build.cuda is None:
+        return []
+    own, findings = build.cuda.split(".")[0], []
+    for package in asked:
+        names = [package.name, *(f"-{extra}" for extra in package.requirement.extras)]
+        majors = {match[1] for name in names if (match := re.search(r"-(?:cu|cuda)-?(1[1-9])x?$", name))}
+        for major in sorted(majors - {own}):
+            what = f"{package.requirement} is for CUDA {major}, and {build.title} brings CUDA {own}"
+            why = "two CUDA families in one process load each other's libraries"
+            hint = f"take its build for CUDA {own}, or a torch built for CUDA {major}"
+            findings.append(Finding("second-cuda", "error", what, package.where, why, hint))
+    return findings
+
+
+def triton_findings(build: Build, python: str) -> list[Finding]:
+    """Whether torch leaves its triton out for this Python."""
+    lost = [text for text in build.requires or () if text.startswith("triton") and "triton" not in pins(build, python)]
+    if not lost:
+        return []
+    what = f"torch {build.torch} brings no triton for Python {python}, so torch.compile does not work on a GPU"
+    return [Finding("no-triton", "info", what, "python", f"its metadata says {lost[0]}", "use an older Python or a newer torch")]
 
 
 def library_wish_findings(build: Build, spec: Spec) -> list[Finding]:

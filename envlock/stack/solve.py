@@ -40,7 +40,9 @@ def solve(spec: Spec, catalogue: Catalogue, base_facts: BaseFacts | None = None)
     python = ground.python if ground is not None and ground.python else spec.python or ""
     if python:
         findings += build.python_faults(one, python, catalogue)
-        findings += packages.package_findings(one, python, packages.asked_packages(spec, python), catalogue)
+        asked = packages.asked_packages(spec, python)
+        findings += packages.package_findings(one, python, asked, catalogue) + packages.second_cuda_findings(one, asked)
+        findings += packages.triton_findings(one, python)
     if ground is not None:
         findings += base.glibc_findings(one, ground) + base.library_findings(one, ground)
         findings += base.config_findings(ground, spec.target.driver, catalogue)
@@ -101,7 +103,7 @@ def _solution(
         cudnn=one.cudnn,
         nccl=one.nccl,
         triton=triton if triton and triton[0].isdigit() else None,
-        driver_floor=need.row.floor if need is not None else None,
+        driver_floor=targets.driver_floor(cuda, wish, catalogue),
         architectures=one.architectures,
         gpus=tuple(dict.fromkeys(gpu.architecture for gpu in wish.gpus)),
     )
@@ -136,7 +138,7 @@ def _origins(
         "base": ground.base_origin,
         "platform": SPEC if "platform" in spec.target.model_fields_set else "left out; the default",
         "index": "the default index" if one.index == "default" else "PyTorch's own index, which alone has this build",
-        "glibc": f"{ground.title}" if ground.glibc else f"not known of the base; what {one.title} needs",
+        "glibc": f"that of {ground.title}" if ground.glibc else f"not known of the base; what {one.title} needs",
         "architectures": f"{one.source}: {one.how}",
     }
     for key, value in (("cudnn", one.cudnn), ("nccl", one.nccl), ("triton", one.triton)):

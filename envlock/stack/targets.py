@@ -154,6 +154,19 @@ def _driver_knows(gpu: Gpu, driver: str, catalogue: Catalogue) -> list[Finding]:
     return []
 
 
+def driver_floor(cuda: str | None, wish: Wish, catalogue: Catalogue) -> str | None:
+    """The oldest driver that runs this CUDA on all target GPUs; None for a CPU build."""
+    need = drivers.needs(cuda, catalogue) if cuda is not None else None
+    if need is None:
+        return None
+    floors = [need.row.floor]
+    for gpu in wish.gpus:
+        row = gpus.generation(gpu.capability, catalogue)
+        first = row and next((r for r in catalogue.drivers if numbers(r.cuda)[:2] == numbers(row.first_cuda)), None)
+        floors += [first.driver] if first else []
+    return max(floors, key=numbers)
+
+
 def _support(driver: str, catalogue: Catalogue) -> list[Finding]:
     row = drivers.branch(driver, catalogue)
     if row is None:
