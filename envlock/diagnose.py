@@ -116,10 +116,8 @@ def _filled(row: _Row, matches: list[re.Match[str]], evidence: Evidence) -> Diag
     values = {name: value or "" for match in matches for name, value in match.groupdict().items()}
     for name in [name for name in values if name.endswith("_number")]:
         values[name.removesuffix("_number")] = _cuda_version(values.pop(name))
-    fault = _fault(row, evidence)
-    exit_ = Exit.HOST if row.fault == "gpu-targets" and fault == "host" else row.exit
     what, why, hint = (_sentence(text, values) for text in (row.what, row.why, row.hint))
-    return Diagnosis(row.id, fault, exit_, what, why, hint, row.retry)
+    return Diagnosis(row.id, _fault(row, evidence), row.exit, what, why, hint, row.retry)
 
 
 def _sentence(text: str, values: dict[str, str]) -> str:

@@ -98,6 +98,7 @@ def _check_lines(check: Check, out: TextIO, *, show_device: bool) -> list[str]:
     mark = check.fingerprints[0].value[:12] if check.fingerprints else ""
     room = WIDTH - 11 - max(len(title), 44) - 2 - len(mark) - 1
     why = textwrap.shorten(" ".join(check.why.split()), room, placeholder="…") if check.why and room > 12 else ""
+    why = "" if why == "…" else why
     return [f"  {word}  {title:<44}  {why:<{max(room, 0)}} {mark}".rstrip()]
 
 
@@ -214,6 +215,7 @@ def _render(template: str, report: Report) -> str:
         facts=list(_facts(report)),
         counts=counted(report.checks),
         groups=matrix(report.checks),
+        failed=[check for check in report.checks if check.status == "fail"],
         devices=devices,
         cost=cost_chart(report.measurements),
         spread=spread_chart(report.measurements),

@@ -36,10 +36,14 @@ def verify(engine: Engine, reference: str, options: Options, progress: Progress)
 
     What the image or the host does wrong is in the report; raises `ImageMissing` and `NoEngine` where there is nothing to report on.
     """
+    return verify_on(read_host(container_runtime(engine.info, engine.endpoint)), engine, reference, options, progress)
+
+
+def verify_on(host: Host, engine: Engine, reference: str, options: Options, progress: Progress) -> Report:
+    """The same, on a host that was read already."""
     started, clock = datetime.now(UTC), time.monotonic()
     image = find_image(engine, reference)
     inside = read_lock(engine, image)
-    host = read_host(container_runtime(engine.info, engine.endpoint))
     needs = needs_of_lock(inside.lock) if inside.lock else needs_of_image(image.platform, image.environment, image.size)
     needs = replace(needs, environment=image.environment)
     findings = examine(host, needs)
