@@ -77,9 +77,8 @@ def keep_bundle(store: Store) -> None:
     """Put this envlock's bundle into the store, so that locks made now can be built after an upgrade."""
     shipped = own_shipped()
     if not store.has(shipped.sha256):
-        with store.incoming() as incoming:
-            incoming.write(own_bundle())
-            incoming.commit(shipped.sha256, shipped.size)
+        with store.incoming(shipped.sha256, shipped.size, "bundle") as blob:
+            blob.write(own_bundle())
 
 
 def read_bundle(raw: bytes) -> Bundle:

@@ -18,7 +18,6 @@ from envlock.errors import EnvlockError, Exit, exit_code_of
 
 if TYPE_CHECKING:
     from envlock.engine import Engine
-    from envlock.progress import Progress
     from envlock.store import Store
 
 app = typer.Typer(
@@ -136,7 +135,6 @@ def render(
     lock: LockPath,
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="DIR", help="where Dockerfile and context go")] = None,
     check: Annotated[Path | None, typer.Option("--check", metavar="DOCKERFILE", help="say whether this Dockerfile is current")] = None,
-    host: Host = None,
     quiet: Quiet = False,
     store: StoreFolder = None,
 ) -> None:
@@ -146,18 +144,21 @@ def render(
               envlock render lockfiles/cpu.lock.yaml --check Dockerfile
     """
     from envlock import console, locking
-    from envlock.dockerfile import render_dockerfile, same_dockerfile, write_context
+    from envlock.bundle import open_bundle
+    from envlock.context import require_current, write_context
+    from envlock.dockerfile import render
 
     chosen = locking.find_lock(lock)
     folder = open_store(store)
+    bundle = open_bundle(chosen.lock.shipped, folder)
     if check is not None:
-        same_dockerfile(check, render_dockerfile(chosen.lock, folder))
+        require_current(check, render(chosen.lock, bundle))
         print(f"{check} is current")
     elif output is None:
-        sys.stdout.write(render_dockerfile(chosen.lock, folder).decode())
+        sys.stdout.write(render(chosen.lock, bundle).decode())
     else:
-        write_context(chosen.lock, chosen.path.parent, folder, output, lambda: connect(host, quiet), console.progress_for(quiet))
-        print(f"docker build --network none -t {chosen.lock.name} {output}")
+        write_context(chosen, bundle, folder, output, console.progress_for(quiet))
+        print(f"DOCKER_BUILDKIT=1 docker build --network none -t {chosen.lock.name} {output}")
 
 
 @app.command()
@@ -187,6 +188,48 @@ def build(
 
 
 @app.command()
+def verify(
+    image: Annotated[str, typer.Argument(metavar="IMAGE", help="an image in the engine, ours or any other that has torch")],
+    gpus: Annotated[
+        str, typer.Option("--gpus", metavar="all|none|DEVICES", help="which GPUs to test; auto: what image and host have")
+    ] = "auto",
+    group: Annotated[list[str] | None, typer.Option("--group", metavar="NAME", help="only these groups of checks")] = None,
+    nproc: Annotated[int | None, typer.Option("--nproc", metavar="N", help="run the collectives on N processes")] = None,
+    user: Annotated[str | None, typer.Option("--user", metavar="UID[:GID]", help="run as this user instead of the image's")] = None,
+    shm_size: Annotated[str | None, typer.Option("--shm-size", metavar="SIZE", help="size of /dev/shm, as 8g")] = None,
+    report: Annotated[Path | None, typer.Option("--report", metavar="DIR", help="write the report there in every form")] = None,
+    allow_partial: Annotated[bool, typer.Option("--allow-partial", help="count as success when some checks could not run here")] = False,
+    host: Host = None,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run the self-test in a container of the image, without network, and say whether it computes the same bits every time.
+
+    Exit status: 0 all holds, 1 something does not, 5 the host is not ready, 8 not everything could run here.
+
+    Example: envlock verify cpu-classifier:latest --report report
+    """
+    from envlock import console
+    from envlock.report import to_json
+    from envlock.report_forms import to_github, to_text, write_all
+    from envlock.selftest_run import Options
+    from envlock.verify import verify as verify_image
+
+    options = Options(gpus=tuple(gpus.split(",")), shm_size=shm_size, user=user, nproc=nproc, groups=tuple(group or ()))
+    found = verify_image(connect(host, quiet), image, options, console.progress_for(quiet))
+    if report is not None:
+        write_all(found, report)
+    if json:
+        sys.stdout.write(to_json(found))
+    else:
+        print(to_text(found, sys.stdout))
+    if os.environ.get("GITHUB_ACTIONS") == "true":
+        print(to_github(found), file=sys.stderr)
+    status = found.exit_code(allow_partial=allow_partial)
+    raise typer.Exit(status)
+
+
+@app.command()
 def images(host: Host = None, json: Json = False) -> None:
     """List the images in the engine that envlock built, with their digests.
 
@@ -196,12 +239,23 @@ def images(host: Host = None, json: Json = False) -> None:
     from envlock.config import LOCK_LABEL
     from envlock.progress import human_bytes
 
-    found = connect(host, quiet=True).images(label=LOCK_LABEL)
+    found = [image for image in connect(host, quiet=True).images() if LOCK_LABEL in image.labels]
     if json:
-        console.print_json([image.as_json() for image in found])
+        console.print_json(
+            [
+                {
+                    "tags": list(image.tags),
+                    "image_digest": image.digest,
+                    "manifest_digest": image.manifest_digest,
+                    "lock_digest": image.labels[LOCK_LABEL],
+                    "size": image.size,
+                }
+                for image in found
+            ]
+        )
         return
     rows = [
-        (", ".join(image.tags) or "(no tag)", image.image_digest[:19], image.labels[LOCK_LABEL][:19], human_bytes(image.size))
+        (", ".join(image.tags) or "(no tag)", (image.digest or "?")[:19], image.labels[LOCK_LABEL][:19], human_bytes(image.size))
         for image in found
     ]
     print(console.table(rows, ("IMAGE", "IMAGE DIGEST", "LOCK DIGEST", "SIZE")))

@@ -12,9 +12,9 @@ from typing import Any
 from jinja2 import BaseLoader, Environment, StrictUndefined
 
 from envlock.bundle import Bundle
+from envlock.config import image_labels
 from envlock.layers.wheels import WheelGroup, wheel_groups
 from envlock.lock import DebianBase, Lock
-from envlock.config import image_labels
 
 TEMPLATE = "templates/Dockerfile.j2"
 WIDTH = 132
@@ -35,8 +35,11 @@ class WheelList:
 
 def wheel_lists(lock: Lock) -> tuple[WheelList, ...]:
     """The wheel lists in the order of the layers, numbered so that a folder lists them in that order."""
-    groups = wheel_groups(lock.wheels)
-    return tuple(WheelList(f"lists/{number:02}-{group.slug}.txt", group) for number, group in enumerate(groups, start=1))
+    lists = []
+    for number, group in enumerate(wheel_groups(lock.wheels), start=1):
+        name = group.wheels[0].name if len(group.wheels) == 1 else "others"
+        lists.append(WheelList(f"lists/{number:02}-{name}.txt", group))
+    return tuple(lists)
 
 
 def render(lock: Lock, bundle: Bundle) -> bytes:

@@ -1,0 +1,215 @@
+"""From a lock to an image in an engine: fetch, make the layers that are missing, send them, tag, record."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from envlock import dockerfile
+from envlock.bundle import open_bundle
+from envlock.config import image_settings
+from envlock.errors import BuildFailed, ImageDiffers, Problems, exit_code_of
+from envlock.errors import EnvlockError as Error
+from envlock.fetch import fetch_all
+from envlock.image import Image, make_image
+from envlock.layers import Layer
+from envlock.layers.recipes import recipe_key
+from envlock.lock import Built, Deb, DebianBase, Lock, Wheel
+from envlock.makers import LayerMaker
+from envlock.progress import Progress, human_bytes
+from envlock.resolve.debian import fetch_debs
+from envlock.resolve.python import wheel_wanted
+from envlock.sources import keep_files
+from envlock.store import Store, write_atomically
+
+if TYPE_CHECKING:
+    from envlock.engine import Engine
+    from envlock.locking import ChosenLock
+
+_IMAGE = "image"
+
+
+@dataclass(frozen=True, slots=True)
+class BuildResult:
+    """An image in an engine and how it came there. `seconds` are wall time by step; steps overlap, so they add up to more."""
+
+    image: Image
+    lock: Lock
+    tags: tuple[str, ...]
+    sent: frozenset[str]
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        """What `build --json` prints."""
+        return {
+            "image": self.tags[0],
+            "tags": list(self.tags),
+            "image_digest": self.image.digest,
+            "manifest_digest": self.image.manifest_digest,
+            "lock_digest": self.lock.digest,
+            "layers": [
+                {"digest": layer.diff_id, "size": layer.size, "holds": layer.holds, "state": self._state(layer)}
+                for layer in self.image.layers
+            ],
+            "seconds": {step: round(seconds, 2) for step, seconds in self.seconds.items()},
+        }
+
+    def summary(self) -> str:
+        """What people read after `envlock build`."""
+        sent = sum(layer.size for layer in self.image.layers if layer.diff_id in self.sent)
+        done = f"{len(self.sent)} of {len(self.image.layers)} layers sent ({human_bytes(sent)})" if self.sent else "unchanged"
+        return "\n".join(
+            [
+                f"{self.tags[0]}  {done}, {self.seconds['total']:.1f} s",
+                f"image digest {self.image.digest}",
+                f"lock digest  {self.lock.digest}",
+                f"also tagged  {', '.join(self.tags[1:])}",
+            ]
+        )
+
+    def _state(self, layer: Layer) -> str:
+        return "sent" if layer.diff_id in self.sent else "reused"
+
+
+def build_image(chosen: ChosenLock, engine: Engine, store: Store, progress: Progress, extra_tags: Sequence[str] = ()) -> BuildResult:
+    """Make the image of a lock and load it, as NAME:<lock digest>, NAME:latest and `extra_tags`.
+
+    The first build records the digests beside the lock's inputs; later ones are held against them before anything is tagged.
+    Raises `ImageDiffers`, `BuildFailed`, the fetch errors and those of the host.
+    """
+    lock = chosen.lock
+    clock = Clock()
+    tags = (f"{lock.name}:{lock.short_digest}", f"{lock.name}:latest", *extra_tags)
+    if lock.stack.platform != engine.platform:
+        why = f"the lock is for {lock.stack.platform}, the engine runs {engine.platform}"
+        raise BuildFailed("this engine cannot make the image", where=lock.name, why=why, hint="build it on an engine of its own platform")
+    with clock.step("total"):
+        image = recall_image(lock, store)
+        if image is not None and _is_there(image, engine):
+            check_digest(chosen, image)
+            for tag in tags:
+                engine.tag(_identity(image, engine), tag)
+            sent: frozenset[str] = frozenset()
+        else:
+            image, sent = _make(chosen, engine, store, progress, tags, clock)
+    chosen.record(built_of(lock, image))
+    _write_dockerfile(chosen, store)
+    return BuildResult(image, lock, tags, sent, clock.seconds)
+
+
+def _make(
+    chosen: ChosenLock, engine: Engine, store: Store, progress: Progress, tags: Sequence[str], clock: Clock
+) -> tuple[Image, frozenset[str]]:
+    lock = chosen.lock
+    if chosen.spec_folder is not None:
+        keep_files(lock.files, chosen.spec_folder, store)
+    with store.scratch() as folder, LayerMaker(lock, open_bundle(lock.shipped, store), engine, store, progress, folder) as maker:
+
+        def finish(layers: tuple[Layer, ...]) -> Image:
+            image = make_image(layers, image_settings(lock))
+            check_digest(chosen, image)
+            return image
+
+        with clock.step("load"):
+            loaded = engine.load_growing(maker.layers(), finish, tags, maker.open, progress)
+    remember_image(lock, loaded.image, store)
+    return loaded.image, frozenset(loaded.sent)
+
+
+def fetch_inputs(lock: Lock, store: Store, progress: Progress) -> int:
+    """Bring every file of a lock into the store; how many were missing. All that could not be had is raised together."""
+    wheels = (*lock.wheels, lock.installer)
+    base = lock.base if isinstance(lock.base, DebianBase) else None
+    debs = (*(base.debs if base else ()), *(lock.apt.debs if lock.apt else ()))
+    files: list[Wheel | Deb] = [*wheels, *debs]
+    missing = sum(not store.has(file.sha256, file.size) for file in files)
+    faults: list[Error] = []
+    with ThreadPoolExecutor(2) as pool:
+        jobs: list[Future[object]] = [pool.submit(fetch_all, [wheel_wanted(wheel) for wheel in wheels], store, progress)]
+        if base is not None:
+            jobs.append(pool.submit(fetch_debs, debs, base.suite, lock.stack.platform, store, progress, base.snapshot))
+        for job in jobs:
+            try:
+                job.result()
+            except Error as error:
+                faults.append(error)
+    if faults:
+        raise Problems([finding for fault in faults for finding in fault.findings], exit_code_of(faults[0]))
+    return missing
+
+
+def recall_image(lock: Lock, store: Store) -> Image | None:
+    """The image of a lock that was built before, without making any layer."""
+    known = store.recall(_IMAGE, _key(lock))
+    if known is None:
+        return None
+    return make_image([Layer(row["diff_id"], row["size"], row["holds"]) for row in known["layers"]], image_settings(lock))
+
+
+def remember_image(lock: Lock, image: Image, store: Store) -> None:
+    """Remember which layers the image of a lock has."""
+    rows = [{"diff_id": layer.diff_id, "size": layer.size, "holds": layer.holds} for layer in image.layers]
+    store.remember(_IMAGE, _key(lock), {"layers": rows})
+
+
+def _key(lock: Lock) -> str:
+    return recipe_key(_IMAGE, lock=lock.digest)
+
+
+def built_of(lock: Lock, image: Image) -> Built:
+    """What a build came out as, for the lock file."""
+    return Built(
+        lock=lock.digest,
+        image_digest=image.digest,
+        manifest_digest=image.manifest_digest,
+        diff_ids=tuple(layer.diff_id for layer in image.layers),
+    )
+
+
+def check_digest(chosen: ChosenLock, image: Image) -> None:
+    """Raises `ImageDiffers` when the lock file records another image digest for these inputs; the first layer that differs is named."""
+    built = chosen.built
+    if built is None or built.lock != chosen.lock.digest or built.image_digest == image.digest:
+        return
+    layers = image.layers
+    number = next((n for n, (a, b) in enumerate(zip(built.diff_ids, layers, strict=False)) if a != b.diff_id), None)
+    why = f"recorded {built.image_digest}, made {image.digest}"
+    if number is not None:
+        why += f"; layer {number + 1} is the first that differs: {layers[number].holds}"
+    hint = "compare the two with `envlock diff`; nothing was tagged. If the recorded digest is to go, take `built` out of the lock file"
+    raise ImageDiffers("the image is not the one that this lock gave before", where=str(chosen.path), why=why, hint=hint)
+
+
+def _is_there(image: Image, engine: Engine) -> bool:
+    found = engine.image(_identity(image, engine))
+    return found is not None and found.digest == image.digest
+
+
+def _identity(image: Image, engine: Engine) -> str:
+    return image.manifest_digest if engine.store == "containerd" else image.digest
+
+
+def _write_dockerfile(chosen: ChosenLock, store: Store) -> None:
+    path, content = chosen.sibling(".Dockerfile"), dockerfile.render(chosen.lock, open_bundle(chosen.lock.shipped, store))
+    if not path.exists() or path.read_bytes() != content:
+        write_atomically(path, content)
+
+
+class Clock:
+    """Wall time by step, in seconds."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """Count the time of a `with` block towards a step."""
+        start = time.monotonic()
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - start

@@ -1,0 +1,93 @@
+"""The build context that a rendered Dockerfile builds from: every file in it, nothing outside of it needed."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from envlock import dockerfile
+from envlock.bundle import Bundle
+from envlock.errors import LockStale, UsageError
+from envlock.fetch import fetch_all
+from envlock.lock import DebianBase, Lock
+from envlock.makers import STEPS, base_layer, runtime_layer, tree_of
+from envlock.progress import Progress
+from envlock.resolve.python import wheel_wanted
+from envlock.sources import keep_files
+from envlock.store import Store, write_atomically
+
+if TYPE_CHECKING:
+    from envlock.locking import ChosenLock
+
+MARK = "envlock-context"
+"""A file that tells a folder written by envlock, which may be written again, from anything else."""
+
+
+def write_context(chosen: ChosenLock, bundle: Bundle, store: Store, folder: Path, progress: Progress) -> None:
+    """Write Dockerfile, wheels, base, scripts and SHA256SUMS below `folder`, which is new, empty or an earlier context.
+
+    Wheels are hard links into the store where the file system allows it. Raises `UsageError` for a folder that holds other things,
+    and what fetching and bootstrapping raise.
+    """
+    lock = chosen.lock
+    _prepare(folder)
+    if chosen.spec_folder is not None:
+        keep_files(lock.files, chosen.spec_folder, store)
+    fetch_all([wheel_wanted(wheel) for wheel in (*lock.wheels, lock.installer)], store, progress)
+    base = base_layer(lock, store, progress)
+    runtime = runtime_layer(lock, bundle, store, tree_of(base, store))
+    blobs = {f"wheels/{wheel.file}": wheel.sha256 for wheel in lock.wheels}
+    blobs[f"installer/{lock.installer.file}"] = lock.installer.sha256
+    blobs["runtime.tar"] = runtime.diff_id.removeprefix("sha256:")
+    if isinstance(lock.base, DebianBase):
+        blobs["base.tar"] = base.diff_id.removeprefix("sha256:")
+    for name, sha256 in blobs.items():
+        _link(store.path(sha256), folder / name)
+    for name, content in texts(lock, bundle).items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, content)
+    sums = "".join(f"{sha256}  {name}\n" for name, sha256 in sorted(blobs.items()))
+    write_atomically(folder / "SHA256SUMS", sums.encode())
+
+
+def texts(lock: Lock, bundle: Bundle) -> dict[str, bytes]:
+    """The context's text files by name: the Dockerfile, the wheel lists and the scripts of the steps."""
+    steps = {f"steps/{name}": content for name, content in bundle.below(STEPS).items()}
+    lists = {item.list: item.content for item in dockerfile.wheel_lists(lock)}
+    return {"Dockerfile": dockerfile.render(lock, bundle), **lists, **steps}
+
+
+def require_current(path: Path, wanted: bytes) -> None:
+    """Raises `LockStale` with the first lines that differ when a Dockerfile is not the one that its lock gives."""
+    found = path.read_bytes() if path.exists() else b""
+    if found == wanted:
+        return
+    before, after = found.decode(errors="replace").splitlines(), wanted.decode().splitlines()
+    changes = [line for line in difflib.unified_diff(before, after, lineterm="", n=0) if line[:1] in "+-"][2:8]
+    why = "\n".join(changes) if found else "there is no such file"
+    raise LockStale(f"{path} is not what its lock renders to", where=str(path), why=why, hint="write it again with `envlock render`")
+
+
+def _prepare(folder: Path) -> None:
+    if folder.exists() and any(folder.iterdir()) and not (folder / MARK).exists():
+        raise UsageError(f"{folder} holds other things", why="a context must not mix with them", hint="name a new or an empty folder")
+    for part in ("wheels", "installer", "lists", "steps"):
+        shutil.rmtree(folder / part, ignore_errors=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / MARK).write_text("written by `envlock render`; may be written again\n")
+    # Neither is read by any step, and every byte here would be sent to the engine.
+    (folder / ".dockerignore").write_text(f"{MARK}\nSHA256SUMS\nDockerfile\n")
+
+
+def _link(blob: Path, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    try:
+        os.link(blob, path)
+    except OSError:
+        shutil.copyfile(blob, path)
+        path.chmod(0o644)

@@ -1,0 +1,226 @@
+"""The layers of one lock, made on demand: those that the engine holds are only named, the others are written when they are due."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from functools import cached_property, partial
+from io import FileIO
+from itertools import takewhile
+from pathlib import Path
+from threading import Lock as Mutex
+from typing import TYPE_CHECKING, BinaryIO, cast
+
+from envlock import dockerfile
+from envlock.bundle import Bundle
+from envlock.environment import SYSTEM_PATH
+from envlock.errors import BuildFailed
+from envlock.fetch import fetch_all
+from envlock.layers import Layer
+from envlock.layers.assembly import Job, assemble
+from envlock.layers.base import bootstrap
+from envlock.layers.bytecode import compile_wheels, python_build
+from envlock.layers.canonical import Plan, Tree
+from envlock.layers.recipes import recall_layer, recipe_key, remember_layer
+from envlock.layers.runtime import plan_runtime
+from envlock.layers.venv import HOLDS as VENV_HOLDS
+from envlock.layers.venv import plan_venv, venv_recipe
+from envlock.layers.wheelfile import InstalledWheel
+from envlock.layers.wheels import WheelGroup, open_groups, plan_wheels, wheel_groups, wheel_recipes
+from envlock.lock import DebianBase, Lock
+from envlock.progress import Progress
+from envlock.resolve.python import wheel_wanted
+from envlock.store import Store
+from envlock.workshop import open_workshop
+
+if TYPE_CHECKING:
+    from envlock.engine import Container, Engine
+
+STEPS = "templates/steps"
+UNPACKED = 2.6
+"""How much larger wheels are unpacked, at most as seen (torch 2.5.1 with CUDA 12.4: 1.9)."""
+
+
+class LayerMaker:
+    """Makes the layers of a lock, in order, for one engine. A context manager: what it started ends with it.
+
+    `folder` is scratch space for layers between assembly and sending; small layers are kept in the store by their digest.
+    """
+
+    def __init__(self, lock: Lock, bundle: Bundle, engine: Engine, store: Store, progress: Progress, folder: Path) -> None:
+        self._lock = lock
+        self._bundle = bundle
+        self._engine = engine
+        self._store = store
+        self._progress = progress
+        self._folder = folder
+        self._steps = bundle.below(STEPS)
+        self._open = ExitStack()
+        self._mutex = Mutex()
+        self._written: dict[str, Path] = {}
+
+    def __enter__(self) -> LayerMaker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    def layers(self) -> Iterator[Layer]:
+        """All layers from the lowest, each written by the time it is yielded unless the engine holds it.
+
+        A layer that was made before must come out as it did then. Raises what its makers raise.
+        """
+        yield self.base
+        yield self._venv
+        known = self._known()
+        held = self._held(known)
+        due = [number for number, layer in enumerate(known) if layer is None or layer.diff_id not in held]
+        fresh = self._assembled(due, known)
+        for number, layer in enumerate(known):
+            yield next(fresh) if number in due else cast(Layer, layer)
+        yield self._runtime
+
+    def open(self, layer: Layer) -> BinaryIO:
+        """The tar of one of the layers; a layer that is no longer at hand is made again."""
+        hex_digest = layer.diff_id.removeprefix("sha256:")
+        if self._store.has(hex_digest):
+            return self._store.path(hex_digest).open("rb")
+        if layer.diff_id not in self._written:
+            known = self._known()
+            due = [number for number, other in enumerate(known) if other is not None and other.diff_id == layer.diff_id]
+            for _ in self._assembled(due, known):
+                pass
+        return cast(BinaryIO, _Disposable(self._written.pop(layer.diff_id)))
+
+    @cached_property
+    def base(self) -> Layer:
+        """The lowest layer."""
+        return base_layer(self._lock, self._store, self._progress)
+
+    @cached_property
+    def _base_tree(self) -> Tree:
+        return tree_of(self.base, self._store)
+
+    @cached_property
+    def _venv(self) -> Layer:
+        python, steps = self._lock.stack.python, self._steps
+
+        def write(target: BinaryIO) -> Layer:
+            with self._sandbox() as sandbox:
+                return plan_venv(sandbox, python, steps, self._base_tree).write(target, VENV_HOLDS)
+
+        return _kept(self._store, venv_recipe(python, self._python_build, steps, self._base_tree), VENV_HOLDS, write)
+
+    @cached_property
+    def _below(self) -> Tree:
+        with self.open(self._venv) as stream:
+            return self._base_tree.with_tar(stream, VENV_HOLDS)
+
+    @cached_property
+    def _runtime(self) -> Layer:
+        return runtime_layer(self._lock, self._bundle, self._store, self._base_tree)
+
+    @cached_property
+    def _sandbox(self) -> Callable[[], AbstractContextManager[Container]]:
+        platform, path = self._lock.stack.platform, SYSTEM_PATH
+        return self._open.enter_context(open_workshop(self._engine, [self.base], self.open, platform, path))
+
+    @cached_property
+    def _python_build(self) -> str:
+        return python_build(self._base_tree, self._lock.stack.python)
+
+    @cached_property
+    def _groups(self) -> tuple[WheelGroup, ...]:
+        return wheel_groups(self._lock.wheels)
+
+    @cached_property
+    def _keys(self) -> tuple[str, ...]:
+        return wheel_recipes(self._groups, self._lock.stack.python, self._python_build, self._below)
+
+    @cached_property
+    def _installed(self) -> tuple[tuple[InstalledWheel, ...], ...]:
+        fetch_all([wheel_wanted(wheel) for wheel in self._lock.wheels], self._store, self._progress)
+        paths = {wheel.sha256: self._store.path(wheel.sha256) for wheel in self._lock.wheels}
+        return open_groups(self._groups, paths, self._lock.stack.python, self._below)
+
+    def _known(self) -> list[Layer | None]:
+        """The wheel layers, as far as they were made before."""
+        return [recall_layer(self._store, key, group.holds) for key, group in zip(self._keys, self._groups, strict=True)]
+
+    def _held(self, known: Sequence[Layer | None]) -> frozenset[str]:
+        """What the engine holds of the layers up to the first that was never made."""
+        below = [self.base, self._venv, *takewhile(lambda layer: layer is not None, known)]
+        return self._engine.held([layer.diff_id for layer in below if layer is not None])
+
+    def _assembled(self, due: Sequence[int], known: Sequence[Layer | None]) -> Iterator[Layer]:
+        """Write the wheel layers of these numbers, several at once, and yield each in order."""
+        jobs = [Job(self._groups[number].holds, partial(self._plan, number), self._folder / f"{number}.tar") for number in due]
+        if not jobs:
+            return
+        weight = int(UNPACKED * sum(wheel.size for number in due for wheel in self._groups[number].wheels))
+        self._store.require_space(weight)
+        for number, job, layer in zip(due, jobs, assemble(jobs), strict=True):
+            before = known[number]
+            if before is not None and before.diff_id != layer.diff_id:
+                why = f"{before.diff_id} before, {layer.diff_id} now, of the same inputs"
+                hint = "report this as a fault of envlock, with the lock; `envlock store --verify` tells whether the store is damaged"
+                raise BuildFailed(f"the layer with {layer.holds} came out differently", where=layer.holds, why=why, hint=hint)
+            remember_layer(self._store, self._keys[number], layer)
+            self._written[layer.diff_id] = job.target
+            yield layer
+
+    def _plan(self, number: int) -> Plan:
+        with self._mutex:
+            installed, build, sandbox = self._installed[number], self._python_build, self._sandbox
+        python = self._lock.stack.python
+        bytecode = compile_wheels(installed, python, build, self._steps, self._store, sandbox, self._progress)
+        return plan_wheels(installed, bytecode, self._below)
+
+
+def base_layer(lock: Lock, store: Store, progress: Progress) -> Layer:
+    """The lowest layer of a lock's image, in the store; bootstrapped from the locked packages unless it is there."""
+    base = lock.base
+    if not isinstance(base, DebianBase):
+        raise BuildFailed(f"bases of the kind {base.kind} cannot be built yet", where="base", hint="use a Debian base")
+    key = recipe_key("debian", suite=base.suite, date=base.date, debs=sorted(deb.sha256 for deb in base.debs))
+    holds = f"Debian {base.suite}, {len(base.debs)} packages"
+    return _kept(store, key, holds, lambda target: bootstrap(base, store, progress, target))
+
+
+def runtime_layer(lock: Lock, bundle: Bundle, store: Store, base: Tree) -> Layer:
+    """The uppermost layer of a lock's image, in the store; `base` is the tree of its base.
+
+    Made anew each time: that takes less time than to look up all that it depends on.
+    """
+    text = dockerfile.render(lock, bundle)
+    with store.incoming(what="runtime layer") as blob:
+        return plan_runtime(lock, bundle.below("lib"), text, store, base).write(blob, "self-test, start-up hook, lock")
+
+
+def tree_of(layer: Layer, store: Store) -> Tree:
+    """The file tree of one layer that is in the store."""
+    with store.path(layer.diff_id.removeprefix("sha256:")).open("rb") as stream:
+        return Tree().with_tar(stream, layer.holds)
+
+
+def _kept(store: Store, key: str, holds: str, write: Callable[[BinaryIO], Layer]) -> Layer:
+    """A small layer out of the store, or made and put there."""
+    known = recall_layer(store, key, holds)
+    if known is not None and store.has(known.diff_id.removeprefix("sha256:"), known.size):
+        return known
+    with store.incoming(what=holds) as blob:
+        layer = write(blob)
+    remember_layer(store, key, layer)
+    return layer
+
+
+class _Disposable(FileIO):
+    """A file that goes when it has been read."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._path = path
+
+    def close(self) -> None:
+        super().close()
+        self._path.unlink(missing_ok=True)
