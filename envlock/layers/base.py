@@ -17,7 +17,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import BinaryIO, cast
 
 from envlock import debfile
@@ -33,6 +32,7 @@ from envlock.store import Store, explained_when_full
 
 NO_SOURCES = "# the packages of this system come from an envlock lock; it names no mirror\n"
 
+_OWNER = ".belongs-to"
 _HERE = "/envlock-packages"
 _ENVIRONMENT = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -72,7 +72,7 @@ def bootstrap(base: DebianBase, store: Store, progress: Progress, target: Binary
         _lay_out(base.debs, store, packages)
         command = _command(base, architecture, mode, packages)
         with (folder / "content").open("w+b") as content, explained_when_full(folder, _NEEDED_BYTES):
-            tree = _run(command, base.date, room, folder / "log", content)
+            tree = _run(command, mode, base.date, room, folder / "log", content)
             entries = [_dated(entry, base.date) for entry in without_volatile(tree)]
             return write_layer(entries, target, title, advance=advance)
 
@@ -135,17 +135,42 @@ def _has_row(file: Path, user: str) -> bool:
 
 @contextmanager
 def _room(folder: Path, mode: str) -> Iterator[Path]:
-    """Where the new system stands while it is made. Its root is another user in unshare mode, and must be able to walk there."""
-    if mode == "root" or all(parent.stat().st_mode & 0o001 for parent in folder.parents):
-        folder.chmod(0o711)
+    """Where the new system stands while it is made: in the scratch folder, or, in unshare mode, where its root may walk.
+
+    In unshare mode its root is another user, who cannot enter a private home. A room names the scratch folder that it belongs
+    to, and is swept when that is gone.
+    """
+    if mode == "root":
         room = folder / "room"
         room.mkdir()
-        room.chmod(0o711)
         yield room
         return
-    with TemporaryDirectory(prefix="envlock-") as elsewhere:
-        Path(elsewhere).chmod(0o711)
-        yield Path(elsewhere)
+    above = Path(os.environ.get("TMPDIR") or "/var/tmp")
+    prefix = f"envlock-{os.getuid()}-"
+    for left in above.glob(f"{prefix}*"):
+        _sweep(left)
+    room = above / f"{prefix}{folder.name}"
+    room.mkdir()
+    room.chmod(0o711)
+    try:
+        (room / _OWNER).symlink_to(folder)
+        yield room
+    finally:
+        _remove(room)
+
+
+def _sweep(room: Path) -> None:
+    owner = room / _OWNER
+    if not owner.is_symlink() or not owner.exists():
+        _remove(room)
+
+
+def _remove(room: Path) -> None:
+    """Remove a room, also what belongs to the users of its namespace after mmdebstrap was killed."""
+    shutil.rmtree(room, ignore_errors=True)
+    if room.exists():
+        subprocess.run(["mmdebstrap", "--unshare-helper", "rm", "-rf", room], capture_output=True, check=False)
+        shutil.rmtree(room, ignore_errors=True)
 
 
 def _lay_out(debs: Iterable[Deb], store: Store, folder: Path) -> None:
@@ -184,18 +209,31 @@ def _command(base: DebianBase, architecture: str, mode: str, packages: Path) -> 
     ]
 
 
-def _run(command: Sequence[str], date: int, room: Path, log: Path, content: BinaryIO) -> tuple[Entry, ...]:
+def _guard(mode: str) -> list[str]:
+    """What makes mmdebstrap end with this process, even when that is killed, with nothing left mounted.
+
+    As root, mounts and processes live in namespaces that the kernel takes down (a container may lack the right to make them;
+    it then has none to mount either). In unshare mode mmdebstrap has namespaces of its own, and removes on SIGTERM what an
+    ordinary user could not.
+    """
+    if mode == "unshare":
+        return ["setpriv", "--pdeathsig", "TERM"]
+    isolated = ["unshare", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child"]
+    allowed = subprocess.run([*isolated, "true"], stdin=subprocess.DEVNULL, capture_output=True, check=False).returncode == 0
+    return ["setpriv", "--pdeathsig", "KILL", *(isolated if allowed else ())]
+
+
+def _run(command: Sequence[str], mode: str, date: int, room: Path, log: Path, content: BinaryIO) -> tuple[Entry, ...]:
     """Run mmdebstrap and take in the tree that it writes; the files' bytes go to `content`."""
     environment = {**_ENVIRONMENT, "SOURCE_DATE_EPOCH": str(date), "TMPDIR": str(room)}
-    # so that mmdebstrap cleans up even when this process is killed
-    guard = ["setpriv", "--pdeathsig", "TERM"] if shutil.which("setpriv", path=_ENVIRONMENT["PATH"]) else []
     with (
         log.open("w+b") as messages,
         subprocess.Popen(
-            [*guard, *command],
+            [*_guard(mode), *command],
             env=environment,
             cwd=room,
             umask=0o022,
+            start_new_session=True,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=messages,
