@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -61,6 +63,21 @@ def needs_compiling(name: str, version: str | None, published: str, target: Targ
         "find-links (PIP_FIND_LINKS, pip.conf or uv.toml)"
     )
     return NeedsCompiling(what, where=name, why=f"published: {published}; envlock never compiles", hint=hint)
+
+
+def summary(files: Iterable[str]) -> str:
+    """A release's files in a few words: its source archives, and for which interpreters and systems it has wheels."""
+    sources, interpreters, systems = [], set(), set()
+    for file in files:
+        if not file.endswith(".whl"):
+            sources.append(file)
+            continue
+        with suppress(InvalidWheelFilename):
+            for tag in parse_wheel_filename(file)[3]:
+                interpreters.add(tag.interpreter)
+                systems.add(re.sub(r"[_\d].*", "", tag.platform))
+    wheels = [f"wheels for {', '.join(sorted(interpreters))} on {', '.join(sorted(systems))}"] if interpreters else []
+    return " and ".join([*(f"the source {file}" for file in sources), *wheels])
 
 
 def version_of(file: str) -> str | None:

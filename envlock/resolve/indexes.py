@@ -62,7 +62,7 @@ def read_indexes(uv: Uv, environ: Mapping[str, str] = os.environ) -> Indexes:
     own = _uv_settings(environ, Path.cwd())
     environment = _environment(environ, pip, own)
     options = ("--no-index",) if pip.no_index and not own.has_default else ()
-    told = uv.compile(["/dev/null", "--emit-index-url", "--emit-find-links", *options], environment)
+    told = uv.compile(["/dev/null", "--offline", "--emit-index-url", "--emit-find-links", *options], environment)
     default, extra, find_links = None, [], []
     for line in told.splitlines():
         option, _, value = line.strip().partition(" ")

@@ -15,7 +15,7 @@ from packaging.version import Version
 
 from envlock.errors import EnvlockError, Exit, NeedsCompiling, NoSolution, Problems, Unreachable
 from envlock.lock import Wheel
-from envlock.resolve.choice import Choice, choose, needs_compiling, version_of
+from envlock.resolve.choice import Choice, choose, needs_compiling, summary, version_of
 from envlock.resolve.finds import FindLinks
 from envlock.resolve.indexes import Indexes
 from envlock.resolve.pages import Pages, with_credentials
@@ -23,8 +23,6 @@ from envlock.resolve.requirements import RequirementSet
 from envlock.resolve.uv import NoUsableWheel, Uv
 from envlock.resolve.wish import PythonWish
 from envlock.transport import redact
-
-_SHOWN = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +144,7 @@ class Solver:
             newest = max((found for found in files.values() if found), key=Version, default=None)
             shown = [file for file, found in files.items() if found is not None and found == (version or newest)]
             if shown:
-                more = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
-                return needs_compiling(name, version, ", ".join(shown[:_SHOWN]) + more, self.wish.target)
+                return needs_compiling(name, version, summary(shown), self.wish.target)
         return needs_compiling(name, version, f"no file that suits. uv says: {error.why}", self.wish.target)
 
 

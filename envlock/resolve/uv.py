@@ -112,27 +112,30 @@ def explain(stderr: str) -> EnvlockError:
     """uv's complaint as an error of ours, its own reasoning kept."""
     text = redact_text("\n".join(line.rstrip() for line in stderr.splitlines() if not line.startswith(("warning:", "Resolved"))).strip())
     reasoning, _, hints = text.partition("\n\nhint: ")
-    why = re.sub(r"^\s*(?:cause:|╰─▶)\s*", "", reasoning.partition("\n")[2], count=1).strip() or reasoning
+    causes = [re.sub(r"^(?:cause:|╰─▶|├─▶)\s*", "", line.strip()) for line in reasoning.splitlines()[1:]]
+    why = "\n".join(causes) or reasoning
     hint = hints.replace("\n\nhint: ", "\n").strip()
+    address = re.search(r"https?://[^\s`)]+", text)
+    where = address[0] if address else ""
+    if re.search(r"\b(401|403)\b (Unauthorized|Forbidden)", text):
+        hint = "put credentials for it into ~/.netrc or into the index's URL"
+        return AccessDenied("a package index refuses access", where=where, why=why, hint=hint)
     if "No solution found" in text:
         if package := _without_wheel(text):
             return NoUsableWheel(package, f"{why}\n{hint}".strip())
-        return NoSolution("no set of packages satisfies the spec", why=why, hint=hint or "loosen one of the requirements that uv names")
+        if "was not found in the" in why and not hint:
+            hint = "check how the name is spelt, and that its index is among pip's or uv's settings"
+        return NoSolution("no set of packages satisfies the spec", why=why, hint=hint or "loosen one of the requirements named here")
     if "No space left" in text:
         return DiskFull("the disk is full", why=why, hint="free some space, or set UV_CACHE_DIR to a folder on a larger disk")
-    address = re.search(r"https?://[^\s`)]+", text)
-    where = address[0] if address else ""
-    if re.search(r"\b(401|403)\b", text):
-        hint = "put credentials for it into ~/.netrc or into the index's URL"
-        return AccessDenied("a package index refuses access", where=where, why=why, hint=hint)
-    if re.search(r"\b429\b", text):
+    if re.search(r"\b429 Too Many", text):
         return RateLimited("a package index limits how often it may be asked", where=where, why=why, hint="wait, or use a mirror")
     if "certificate" in text:
         hint = "name your organisation's CA bundle in SSL_CERT_FILE"
         return CertificateRefused("the certificate of a package index is refused", where=where, why=why, hint=hint)
     if re.search(r"Failed to fetch|Request failed|error sending request|Connection|Network|timed out", text, re.IGNORECASE):
         hint = "check the network, the proxy variables and the index settings, then run it again"
-        return Unreachable("a package index cannot be reached", where=where, why=why, hint=hint)
+        return Unreachable("a package index cannot be reached", where=where, why=causes[-1] if causes else why, hint=hint)
     return UsageError("uv refuses to resolve this", why=text, hint="correct the requirement or the uv setting that it names")
 
 

@@ -66,6 +66,14 @@ def serving(routes: dict[str, bytes | Answer | Callable[[Request], Answer]], tls
             server.requests.append(request)
             route = routes.get(self.path.partition("?")[0], Answer(b"nothing here", 404))
             answer = route(request) if callable(route) else Answer(route) if isinstance(route, bytes) else route
+            self.send(answer)
+
+        def do_HEAD(self) -> None:
+            # uv asks this first, to learn whether it may read a part of a wheel; without Accept-Ranges it does not.
+            route = routes.get(self.path.partition("?")[0], Answer(status=404))
+            self.send(Answer() if callable(route) or isinstance(route, bytes) else Answer(status=route.status))
+
+        def send(self, answer: Answer) -> None:
             self.send_response(answer.status)
             for name, value in {"Content-Length": str(len(answer.body)), **answer.headers}.items():
                 self.send_header(name, value)
