@@ -18,7 +18,7 @@ from envlock.engine import Engine, EngineImage, Gpus
 from envlock.errors import EnvlockError, Exit, Finding, exit_code_of
 from envlock.lock import Lock
 from envlock.progress import Progress
-from envlock.report import Check, Fault, Remark
+from envlock.report import Check, Remark
 from envlock.transcript import Begun, Done, Started, Transcript
 
 GUEST_LIB = "/opt/envlock-selftest"
@@ -81,11 +81,18 @@ class SelfTestRun:
         try:
             status, late = self._in_container()
         except EnvlockError as error:
-            if exit_code_of(error) is Exit.INTERRUPTED:
-                raise
-            self.remarks = tuple(Remark.of(finding, side_of(error)) for finding in error.findings)
+            self.remarks = tuple(self._refused(error))
             return
         self.remarks = tuple(self._ended(status, late))
+
+    def _refused(self, error: EnvlockError) -> Iterator[Remark]:
+        """Why no container could be had; the engine's words may tell more than its error does."""
+        found = diagnose(error.why, self._evidence({}))
+        if found is not None and found.fault == "image":
+            yield Remark.of(found.finding, found.fault)
+            return
+        for finding in error.findings:
+            yield Remark.of(finding, "host" if exit_code_of(error) is Exit.HOST else "image")
 
     def _in_container(self) -> tuple[int, bool]:
         ours = self._lock is not None
@@ -191,11 +198,6 @@ class SelfTestRun:
         found = diagnose(printed, self._evidence(check.evidence))
         unknown = check.finding in (None, "check-crashed")
         return found if found is not None and (unknown or found.id == check.finding) else None
-
-
-def side_of(error: EnvlockError) -> Fault:
-    """Whose fault it is that a container could not be started."""
-    return "host" if exit_code_of(error) is Exit.HOST else "image"
 
 
 def selftest_arguments(options: Options) -> tuple[str, ...]:

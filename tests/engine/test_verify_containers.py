@@ -1,0 +1,134 @@
+"""How the self-test's container really is: no network, read-only root, scratch to write and execute in, shared memory, user.
+
+A small program takes the self-test's place in the image and says what it finds there.
+"""
+
+import hashlib
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import tar_of
+from python_base import PythonBase, python_base  # noqa: F401
+
+from envlock.config import LOCK_LABEL
+from envlock.engine import Engine
+from envlock.errors import Exit
+from envlock.image import Settings, make_image
+from envlock.layers import Layer
+from envlock.progress import Silent
+from envlock.report import Report
+from envlock.selftest_run import Options
+from envlock.verify import verify
+
+sys.path.append(str(Path(__file__).parents[1] / "unit"))
+from stand_in_engine import sample_lock
+
+TAG = f"envlock-test-verify:{os.getpid()}"
+PROGRAM = b"""
+import json, os, subprocess, sys, time
+def tell(event, **more): print(json.dumps({"event": event, **more}), flush=True)
+def writable(path):
+    try: open(path, "w").close(); return True
+    except OSError: return False
+def runs(path):
+    open(path, "w").write("#!/bin/sh\\nexit 7\\n"); os.chmod(path, 0o755)
+    return subprocess.run([path]).returncode == 7
+shared = os.statvfs("/dev/shm")
+facts = {"user": os.getuid(), "root": writable("/x"), "tmp": writable("/tmp/x"), "runs": runs("/tmp/y"),
+         "links": sorted(os.listdir("/sys/class/net")), "shm": shared.f_frsize * shared.f_blocks,
+         "inductor": os.environ.get("TORCHINDUCTOR_CACHE_DIR"), "arguments": sys.argv[1:]}
+checks = [{"id": name, "group": "g", "title": name, "needs": []} for name in ("one", "two")]
+tell("start", selftest="1", settings={"level": "strict"}, facts={"gpus": []}, checks=checks)
+tell("check", **checks[0], status="pass", evidence=facts)
+print("a library's narration", file=sys.stderr)
+if os.environ.get("ODD") == "die": os._exit(137)  # as a killed process is reported; the first process of a container cannot kill itself
+if os.environ.get("ODD") == "hang": time.sleep(600)
+tell("check", **checks[1], status="pass")
+tell("report", facts={}, measurements={})
+"""
+LAUNCHER = b'#!/bin/sh\nexec python3.%d "$@"\n' % sys.version_info[1]
+
+
+def layer_of(raw: bytes, folder: Path) -> tuple[Layer, Path]:
+    digest = hashlib.sha256(raw).hexdigest()
+    (folder / digest).write_bytes(raw)
+    return Layer(f"sha256:{digest}", len(raw), "for a test"), folder / digest
+
+
+@pytest.fixture(scope="module")
+def image(engine: Engine, base: PythonBase, tmp_path_factory: pytest.TempPathFactory):
+    """An image that looks like one of ours."""
+    folder = tmp_path_factory.mktemp("verify")
+    environment = {"PATH": "/opt/venv/bin:/usr/bin:/bin", "PYTHONPATH": "/opt/envlock/lib", "PYTHONHASHSEED": "0"}
+    platform = engine.platform
+    stack = sample_lock().stack.model_copy(update={"cuda": None, "gpus": (), "driver_floor": None, "platform": platform})
+    lock = sample_lock(environment=environment, stack=stack)
+    files = {
+        "opt/envlock/lock.json": lock.json_bytes,
+        "opt/envlock/lib/envlock/__init__.py": b"",
+        "opt/envlock/lib/envlock/selftest/__init__.py": b"",
+        "opt/envlock/lib/envlock/selftest/__main__.py": PROGRAM,
+    }
+    launcher = LAUNCHER.replace(b"python3.%d" % sys.version_info[1], f"python{base.python}".encode())
+    parts = [b"".join(engine.export(base.tag)), tar_of(files), tar_of({"opt/venv/bin/python": launcher}, mode=0o755)]
+    made = [layer_of(part, folder) for part in parts]
+    paths = {layer.diff_id: path for layer, path in made}
+    settings = Settings(platform, 0, environment, {LOCK_LABEL: lock.digest}, command=("python",))
+    engine.load(make_image([layer for layer, _ in made], settings), [TAG], lambda layer: paths[layer.diff_id].open("rb"), Silent())
+    try:
+        yield TAG
+    finally:
+        engine.untag(TAG)
+
+
+def seen(report: Report) -> dict:
+    return next(check.evidence for check in report.checks if check.id == "one")
+
+
+def test_the_container_is_closed_and_has_room_to_work(engine, image):
+    report = verify(engine, image, Options(shm_size="96m", nproc=2), Silent())
+    assert report.verdict == "pass", report.summary
+    found = seen(report)
+    assert (found["root"], found["tmp"], found["runs"], found["links"]) == (False, True, True, ["lo"])
+    assert found["shm"] == 96 * 2**20
+    assert found["inductor"] == "/tmp/inductor"
+    assert found["arguments"] == ["--nproc", "2"]
+    assert [check.id for check in report.checks] == ["image.lock", "image.environment", "one", "two"]
+
+
+def test_another_user_can_run_it(engine, image):
+    report = verify(engine, image, Options(user="1234:1234"), Silent())
+    found = seen(report)
+    assert (found["user"], found["tmp"], found["runs"]) == (1234, True, True)
+
+
+def test_a_killed_self_test_keeps_its_first_results(engine, image):
+    report = verify(engine, image, Options(environment={"ODD": "die"}), Silent())
+    assert [check.status for check in report.checks if check.group == "g"] == ["pass", "not-run"]
+    assert report.remarks[-1].id == "out-of-memory"
+    assert report.exit_code(allow_partial=True) == Exit.HOST
+
+
+def test_a_hanging_self_test_is_stopped(engine, image):
+    report = verify(engine, image, Options(environment={"ODD": "hang"}, timeout=5), Silent())
+    assert report.remarks[-1].id == "selftest-late"
+    assert report.verdict == "inconclusive"
+
+
+def test_an_image_without_torch_is_told(engine, base):
+    report = verify(engine, base.tag, Options(), Silent())
+    assert [remark.id for remark in report.remarks if remark.severity == "error"] == ["torch-missing"]
+
+
+def test_an_image_without_a_shell_is_told(engine, tmp_path):
+    layer, path = layer_of(tar_of({"file": b"nothing runs here"}), tmp_path)
+    tag = f"{TAG}-empty"
+    engine.load(make_image([layer], Settings(engine.platform, 0, {}, {})), [tag], lambda _: path.open("rb"), Silent())
+    try:
+        report = verify(engine, tag, Options(), Silent())
+    finally:
+        engine.untag(tag)
+    assert report.exit_code(allow_partial=True) == Exit.DOES_NOT_HOLD
+    assert report.remarks[-1].id == "program-missing"
