@@ -4,8 +4,10 @@ A small program takes the self-test's place in the image and says what it finds 
 """
 
 import hashlib
+import io
 import os
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -51,6 +53,16 @@ tell("report", facts={}, measurements={})
 LAUNCHER = b'#!/bin/sh\nexec python3.%d "$@"\n' % sys.version_info[1]
 
 
+def world_writable(folder: str) -> bytes:
+    """A folder as every distribution has /tmp; engines give a tmpfs on it the same mode."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.USTAR_FORMAT) as tar:
+        header = tarfile.TarInfo(folder)
+        header.type, header.mode = tarfile.DIRTYPE, 0o1777
+        tar.addfile(header)
+    return buffer.getvalue()
+
+
 def layer_of(raw: bytes, folder: Path) -> tuple[Layer, Path]:
     digest = hashlib.sha256(raw).hexdigest()
     (folder / digest).write_bytes(raw)
@@ -72,7 +84,7 @@ def image(engine: Engine, base: PythonBase, tmp_path_factory: pytest.TempPathFac
         "opt/envlock/lib/envlock/selftest/__main__.py": PROGRAM,
     }
     launcher = LAUNCHER.replace(b"python3.%d" % sys.version_info[1], f"python{base.python}".encode())
-    parts = [b"".join(engine.export(base.tag)), tar_of(files), tar_of({"opt/venv/bin/python": launcher}, mode=0o755)]
+    parts = [b"".join(engine.export(base.tag)), tar_of(files), tar_of({"opt/venv/bin/python": launcher}, mode=0o755), world_writable("tmp")]
     made = [layer_of(part, folder) for part in parts]
     paths = {layer.diff_id: path for layer, path in made}
     settings = Settings(platform, 0, environment, {LOCK_LABEL: lock.digest}, command=("python",))

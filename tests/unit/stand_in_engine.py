@@ -43,7 +43,7 @@ def sample_image(lock=None, **changes):
         "id": "sha256:" + "a" * 64,
         "digest": "sha256:" + "a" * 64,
         "manifest_digest": None,
-        "ours": lock is not None,
+        "made": None,
         "tags": ("sample:latest",),
         "labels": {LOCK_LABEL: lock.digest} if lock else {},
         "environment": environment,
