@@ -123,6 +123,11 @@ class _Source:
         self._last = (self._last + data)[-BLOCK:] if data else self._last
         return data
 
+    def drain(self) -> None:
+        """Read what follows the end mark, so that a connection that it comes from can be used again."""
+        while self._stream.read(_READ):
+            pass
+
     @property
     def cut_short(self) -> bool:
         return self._ended and self._last != bytes(BLOCK)
@@ -147,6 +152,7 @@ def read_tar(stream: BinaryIO, where: str) -> Iterator[Entry]:
                     yield entry
     except (tarfile.TarError, EOFError) as error:
         raise _damaged(where, str(error)) from None
+    source.drain()
     if source.cut_short:
         raise _damaged(where, "its end mark is missing")
 

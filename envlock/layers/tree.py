@@ -8,11 +8,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from io import BytesIO, RawIOBase
-from typing import Any, BinaryIO, cast
+from functools import partial
+from io import BytesIO
+from typing import BinaryIO, cast
 
 from envlock.errors import BuildFailed
 from envlock.layers.entry import Entry, Kind, ancestors, is_stub
+from envlock.layers.parts import part_of
 from envlock.layers.tarfiles import read_tar
 
 KEPT = frozenset({"etc/passwd", "etc/group", "etc/os-release", "usr/lib/os-release"})
@@ -252,27 +254,8 @@ def _copied(entry: Entry, scratch: BinaryIO) -> Entry:
     return entry if entry.kind != "file" else replace(entry, open=lambda: cast(BinaryIO, _Copying(_opened(entry), scratch)))
 
 
-class _Region(RawIOBase):
-    """A part of a file, read from its start."""
-
-    def __init__(self, file: BinaryIO, start: int, size: int) -> None:
-        self._file = file
-        self._at = start
-        self._end = start + size
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        self._file.seek(self._at)
-        data = self._file.read(min(len(buffer), self._end - self._at))
-        self._at += len(data)
-        buffer[: len(data)] = data
-        return len(data)
-
-
 def _from_scratch(item: _Found, scratch: BinaryIO) -> Entry:
     start = item.offset
     if item.entry.kind != "file" or start is None:
         return item.entry
-    return replace(item.entry, open=lambda: cast(BinaryIO, _Region(scratch, start, item.entry.size)))
+    return replace(item.entry, open=partial(part_of, scratch, start, item.entry.size))

@@ -61,10 +61,11 @@ class InstalledFile:
 
 @dataclass(frozen=True, slots=True)
 class InstalledWheel:
-    """A wheel and all files that installing it gives, bytecode aside."""
+    """A wheel and all files that installing it gives, bytecode aside; `elsewhere` are the paths that an earlier wheel writes."""
 
     wheel: Wheel
     files: tuple[InstalledFile, ...]
+    elsewhere: frozenset[str] = frozenset()
 
 
 def site_packages(python: str) -> str:

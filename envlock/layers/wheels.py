@@ -7,7 +7,7 @@ wheels bring is written by the first of them in that order.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
@@ -41,6 +41,11 @@ class WheelGroup:
         if len(self.wheels) == 1:
             return f"{self.wheels[0].name} {self.wheels[0].version}"
         return f"{len(self.wheels)} smaller wheels"
+
+    @property
+    def slug(self) -> str:
+        """The group in a word that can be part of a file name."""
+        return self.wheels[0].name if len(self.wheels) == 1 else "smaller"
 
 
 def wheel_groups(wheels: Iterable[Wheel], most: int = MOST_LAYERS) -> tuple[WheelGroup, ...]:
@@ -102,21 +107,20 @@ class _Claims:
         self._conflicts: dict[tuple[Wheel, str], list[str]] = {}
 
     def settle(self, installed: InstalledWheel) -> InstalledWheel:
-        """The wheel with the files that it is the first to bring."""
+        """The wheel, with the paths that an earlier one writes told apart."""
         name = installed.wheel.name
-        mine = []
+        mine: set[str] = set()
         for file in installed.files:
             path = file.entry.path
             holder = self._holder(file)
             if holder is not None:
                 self._conflicts.setdefault((installed.wheel, holder), []).append(path)
             elif path not in self._files:
-                mine.append(file)
+                mine.add(path)
                 self._files[path] = (name, file.sha256)
-        for file in mine:
-            for above in ancestors(file.entry.path):
-                self._folders.setdefault(above, name)
-        return InstalledWheel(installed.wheel, tuple(mine))
+        for above in {above for path in mine for above in ancestors(path)}:
+            self._folders.setdefault(above, name)
+        return replace(installed, elsewhere=frozenset(file.entry.path for file in installed.files) - mine)
 
     def _holder(self, file: InstalledFile) -> str | None:
         """Who has something else where the file is to go; None where the place is free, or has the very same file."""
@@ -147,10 +151,10 @@ class _Claims:
 
 def plan_wheels(installed: Sequence[InstalledWheel], bytecode: Mapping[str, Sequence[Entry]], below: Tree) -> Plan:
     """Decide one group's layer. `bytecode` holds each wheel's compiled modules, by the wheel's sha256."""
-    entries = []
+    entries: list[Entry] = []
     for wheel in installed:
-        mine = {file.entry.path for file in wheel.files}
-        entries += [file.entry for file in wheel.files]
+        mine = {file.entry.path: file.entry for file in wheel.files if file.entry.path not in wheel.elsewhere}
+        entries += mine.values()
         entries += [compiled for compiled in bytecode.get(wheel.wheel.sha256, ()) if source_of(compiled.path) in mine]
     return plan_layer(entries, below)
 
