@@ -7,9 +7,10 @@ that might have it is tried in turn.
 from __future__ import annotations
 
 import itertools
+import queue
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +20,7 @@ from urllib.request import url2pathname
 import requests
 import urllib3
 
-from envlock.errors import DownloadDamaged, Exit, FetchError, FileChangedUpstream, FileGone, Finding, Problems, RateLimited, Unreachable
+from envlock.errors import DownloadDamaged, Exit, FetchError, FileChangedUpstream, FileGone, Problems, RateLimited, Unreachable
 from envlock.progress import Advance, Progress
 from envlock.store import CHUNK, Incoming, Store
 from envlock.transport import Fault, Transport, fault_of, redact
@@ -27,6 +28,7 @@ from envlock.transport import Fault, Transport, fault_of, redact
 Source = str | Path
 OWN_BAR = 20_000_000
 _PROGRESS_THAT_COUNTS = 2**20
+_SECONDS_TO_STOP = 2.0
 # What to tell a person first when several sources failed in different ways.
 _TELLING = (FileChangedUpstream, DownloadDamaged, RateLimited, Unreachable, FetchError, FileGone)
 
@@ -81,26 +83,50 @@ def _fetch(jobs: dict[object, Wanted], store: Store, progress: Progress, workers
     needed = sum(file.size or 0 for file in jobs.values())
     store.require_space(needed)
     title = f"fetched {len(jobs)} files" if len(jobs) > 1 else f"fetched {next(iter(jobs.values())).what}"
-    largest_first = sorted(jobs.items(), key=lambda item: -(item[1].size or 0))
-    pool = ThreadPoolExecutor(workers, thread_name_prefix="fetch")
     with progress.track(title, needed or None) as advance:
-        run = _Run(store, progress, transport, advance, many=len(jobs) > 1)
-        futures: dict[Future[Fetched | FetchError], object] = {pool.submit(run.fetch, file): key for key, file in largest_first}
-        try:
-            done, _ = wait(futures, return_when=FIRST_EXCEPTION)
-            outcomes = {futures[future]: future.result() for future in done}
-        finally:
-            run.stop.set()
-            pool.shutdown(wait=True, cancel_futures=True)
-        failed = {key: outcome for key, outcome in outcomes.items() if isinstance(outcome, FetchError)}
+        outcomes = _in_parallel(jobs, _Run(store, progress, transport, advance, many=len(jobs) > 1), workers)
+        # In the order in which the files were wanted.
+        failed = [outcome for key in jobs if isinstance(outcome := outcomes[key], FetchError)]
         if failed:
-            raise Problems(_findings(jobs, failed), Exit.FILE)
+            raise Problems((error.finding for error in failed), Exit.FILE)
     return {key: outcome for key, outcome in outcomes.items() if isinstance(outcome, Fetched)}
 
 
-def _findings(jobs: dict[object, Wanted], failed: dict[object, FetchError]) -> list[Finding]:
-    """In the order in which the files were wanted."""
-    return [failed[key].finding for key in jobs if key in failed]
+def _in_parallel(jobs: dict[object, Wanted], run: _Run, workers: int) -> dict[object, Fetched | FetchError]:
+    """Each job's outcome, largest files first. The threads are daemons, so that a server which has fallen silent cannot hold up
+    the end of the program when the user interrupts it."""
+    pending: queue.SimpleQueue[tuple[object, Wanted]] = queue.SimpleQueue()
+    finished: queue.SimpleQueue[tuple[object, Fetched | FetchError | BaseException]] = queue.SimpleQueue()
+    for item in sorted(jobs.items(), key=lambda item: -(item[1].size or 0)):
+        pending.put(item)
+
+    def work() -> None:
+        while not run.stop.is_set():
+            try:
+                key, file = pending.get_nowait()
+            except queue.Empty:
+                return
+            try:
+                finished.put((key, run.fetch(file)))
+            except BaseException as error:
+                finished.put((key, error))
+
+    threads = [threading.Thread(target=work, name=f"fetch-{number}", daemon=True) for number in range(min(workers, len(jobs)))]
+    outcomes: dict[object, Fetched | FetchError] = {}
+    try:
+        for thread in threads:
+            thread.start()
+        for _ in jobs:
+            key, outcome = finished.get()
+            if not isinstance(outcome, Fetched | FetchError):
+                raise outcome
+            outcomes[key] = outcome
+    finally:
+        run.stop.set()
+        deadline = time.monotonic() + _SECONDS_TO_STOP
+        for thread in threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+    return outcomes
 
 
 class _Stopped(Exception):
@@ -121,8 +147,6 @@ class _Run:
 
     def fetch(self, file: Wanted) -> Fetched | FetchError:
         """One file from the first source that has it, or why not."""
-        if self.stop.is_set():
-            return FetchError(f"{file.what} was not fetched", why="the run was stopped")
         if file.sha256 is not None and self.store.has(file.sha256, file.size):
             self.advance(file.size or 0)
             return Fetched(file.sha256, self.store.path(file.sha256).stat().st_size)

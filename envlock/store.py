@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from envlock.errors import DiskFull, DownloadDamaged, HostNotReady
+from envlock.errors import DiskFull, DownloadDamaged, FileUnreadable, HostNotReady
 from envlock.progress import human_bytes
 
 CHUNK = 2**20
@@ -138,11 +138,16 @@ class Store:
         return size is None or found == size
 
     def add(self, path: Path, sha256: str) -> Path:
-        """Copy a file in. Raises `DownloadDamaged` when it is another file than `sha256` names."""
-        if not self.has(sha256):
-            with path.open("rb") as stream, self.incoming(sha256, what=path.name) as blob:
-                while chunk := stream.read(CHUNK):
-                    blob.write(chunk)
+        """Copy a file in. Raises `FileUnreadable`, or `DownloadDamaged` when it is another file than `sha256` names."""
+        if self.has(sha256):
+            return self.path(sha256)
+        try:
+            stream = path.open("rb")
+        except OSError as error:
+            raise FileUnreadable(f"cannot read {path}", where=str(path), why=error.strerror or str(error)) from None
+        with stream, self.incoming(sha256, what=path.name) as blob:
+            while chunk := stream.read(CHUNK):
+                blob.write(chunk)
         return self.path(sha256)
 
     @contextmanager
@@ -233,8 +238,10 @@ class Store:
     @contextmanager
     def _gate(self) -> Iterator[None]:
         """One at a time may create or sweep, so that a folder is never swept between its making and its locking."""
-        self._prepared()
-        gate = os.open(self._work / ".gate", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            gate = os.open(self._prepared() / ".gate", os.O_RDWR | os.O_CREAT, 0o600)
+        except PermissionError as error:
+            raise self._not_ours(error) from None
         try:
             fcntl.flock(gate, fcntl.LOCK_EX)
             yield
@@ -249,6 +256,9 @@ class Store:
                 holder = os.open(lock, os.O_RDWR)
             except FileNotFoundError:
                 continue
+            except PermissionError:
+                alive += 1
+                continue
             try:
                 fcntl.flock(holder, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 _remove(lock.with_suffix(""), lock)
@@ -262,10 +272,12 @@ class Store:
         try:
             self._work.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            hint = "set ENVLOCK_STORE to a folder of yours"
-            why = error.strerror or str(error)
-            raise HostNotReady(f"the store {self.root} cannot be written", why=why, hint=hint) from None
+            raise self._not_ours(error) from None
         return self._work
+
+    def _not_ours(self, error: OSError) -> HostNotReady:
+        hint = "set ENVLOCK_STORE to a folder of yours"
+        return HostNotReady(f"the store {self.root} cannot be written", why=error.strerror or str(error), hint=hint)
 
     # facts
 

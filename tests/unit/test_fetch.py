@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import signal
 import ssl
 import subprocess
 import sys
+import threading
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -247,16 +249,46 @@ from pathlib import Path
 from envlock.fetch import Wanted, fetch_all
 from envlock.progress import Silent
 from envlock.store import Store
-root, url, sha256, size = sys.argv[1:]
-fetch_all([Wanted("file.whl", sha256, int(size), lambda: [url])], Store(Path(root)), Silent())
+root, *files = sys.argv[1:]
+wanted = [Wanted(url, sha256, int(size), lambda url=url: [url]) for url, sha256, size in (file.split(",") for file in files)]
+fetch_all(wanted, Store(Path(root)), Silent(), workers=1)
 """
+
+
+def start(store: Store, **files: bytes) -> subprocess.Popen[bytes]:
+    """Fetch in a process of its own; files by URL."""
+    arguments = [f"{url},{sha256(body)},{len(body)}" for url, body in files.items()]
+    return subprocess.Popen([sys.executable, "-c", FETCHER, str(store.root), *arguments], stderr=subprocess.PIPE)
 
 
 def test_two_processes_fetch_one_file_at_once(store: Store) -> None:
     with serving({"/a": BODY}) as server:
-        command = [sys.executable, "-c", FETCHER, str(store.root), server.url + "/a", sha256(BODY), str(len(BODY))]
-        running = [subprocess.Popen(command, stderr=subprocess.PIPE) for _ in range(3)]
+        running = [start(store, **{server.url + "/a": BODY}) for _ in range(3)]
         assert [(process.communicate()[1], process.returncode) for process in running] == [(b"", 0)] * 3
     assert store.verify() == ()
     assert store.usage().blobs == 1
+    assert store.usage().unfinished == 0
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_an_interrupted_run_ends_at_once_and_the_next_goes_on(store: Store, how: signal.Signals) -> None:
+    asked, silent = threading.Event(), threading.Event()
+
+    def falls_silent(request: Request) -> Answer:
+        asked.set()
+        silent.wait(30)
+        return Answer(BODY[:1000])
+
+    with serving({"/large": BODY, "/small": falls_silent}) as server:
+        files = {server.url + "/large": BODY, server.url + "/small": BODY[:1000]}
+        first = start(store, **files)
+        assert asked.wait(30)
+        first.send_signal(how)
+        first.communicate(timeout=10)
+        silent.set()
+        assert first.returncode != 0
+        second = start(store, **files)
+        assert (second.communicate()[1], second.returncode) == (b"", 0)
+        assert server.paths == ["/large", "/small", "/small"]
+    assert store.usage().blobs == 2
     assert store.usage().unfinished == 0

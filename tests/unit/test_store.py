@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from envlock.errors import DiskFull, DownloadDamaged, HostNotReady
+from envlock.errors import DiskFull, DownloadDamaged, FileUnreadable, HostNotReady
 from envlock.store import Store, write_atomically
 
 
@@ -92,6 +92,8 @@ def test_add_copies_a_file_and_checks_it(store: Store, tmp_path: Path) -> None:
     assert store.add(tmp_path / "file", HELLO).read_bytes() == b"hello"
     with pytest.raises(DownloadDamaged, match="file is not the file"):
         store.add(tmp_path / "file", "0" * 64)
+    with pytest.raises(FileUnreadable, match="absent"):
+        store.add(tmp_path / "absent", "0" * 64)
 
 
 def test_a_blob_of_another_size_counts_as_absent(store: Store) -> None:
