@@ -161,7 +161,7 @@ def _seed_random(choice: Chosen, random: ModuleType) -> None:
 
     def note() -> None:
         forks[0] += 1
-        forks[1] = hash(random.getstate())
+        forks[1] = hash(random.getstate()[1])
 
     def seed() -> None:
         random.seed(f"{forks[1]} {forks[0]}")

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import sys
+from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -65,10 +66,22 @@ def checks(context: Context) -> tuple[Check, ...]:
     )
 
 
+@lru_cache(maxsize=None)  # noqa: UP033
+def _probe() -> dict[str, Any]:
+    found: dict[str, Any] = children.call("envlock.selftest.groups.environment:probe")
+    return found
+
+
+def probe() -> dict[str, Any]:
+    """What a fresh process with torch says about itself, libraries last: using them maps more files."""
+    found: dict[str, Any] = {"imports": imports_here(), "versions": versions_here(), "cudnn": cudnn_here()}
+    return {**found, "mapped": libraries.mapped_after_use()}
+
+
 def versions(context: Context) -> Outcome:
     assert context.lock is not None
     stack = context.lock["stack"]
-    found = children.call("envlock.selftest.groups.environment:versions_here")
+    found = _probe()["versions"]
     wrong = differences(expected_versions(stack), found)
     evidence = {"locked": expected_versions(stack), "found": found}
     if wrong:
@@ -153,7 +166,7 @@ def normal_name(name: str) -> str:
 
 def cudnn(context: Context) -> Outcome:
     del context
-    found = children.call("envlock.selftest.groups.environment:cudnn_here")
+    found = _probe()["cudnn"]
     named = {name: number for name, number in found.items() if number is not None}
     if len({".".join(number.split(".")[:3]) for number in named.values()}) > 1:
         said = ", ".join(f"{name} {number}" for name, number in named.items())
@@ -179,7 +192,7 @@ def cudnn_here() -> dict[str, str | None]:
 
 def imports(context: Context) -> Outcome:
     del context
-    found = children.call("envlock.selftest.groups.environment:imports_here")
+    found = _probe()["imports"]
     outside = {name: path for name, path in found["files"].items() if Path(found["prefix"]) not in Path(path).parents}
     if found["user_site"]:
         why = "the user's own site-packages folder is searched: a mounted home folder can replace locked packages"
@@ -345,7 +358,7 @@ def numpy_above(disabled: str) -> list[str]:
 
 
 def loaded(context: Context) -> Outcome:
-    paths = children.call("envlock.selftest.libraries:mapped_after_use")
+    paths = _probe()["mapped"]
     findings = libraries.judge(paths)
     evidence = {"paths": [path for path in paths if libraries.family(path)]}
     if findings:
