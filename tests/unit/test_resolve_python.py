@@ -365,3 +365,38 @@ def test_a_wheel_of_an_index_that_is_not_known_here_says_so(store: Store, user: 
     (finding,) = caught.value.findings
     assert finding.id == "file-gone"
     assert "index called company" in finding.why
+
+
+# the registries that this host is set up for
+
+
+@pytest.mark.network
+def test_small_packages_from_the_host_s_own_indexes(store: Store) -> None:
+    asked = wish("numpy", "safetensors", "jinja2")
+    found = resolve_wheels(asked, store, Silent())
+    assert [wheel.name for wheel in found] == ["jinja2", "markupsafe", "numpy", "safetensors"]
+    for wheel in found:
+        body = store.path(wheel.sha256).read_bytes()
+        assert (wheel.index, wheel.size) == ("default", len(body))
+        assert wheel.path == content_path(body, wheel.file)
+    assert resolve_wheels(asked, store, Silent(), keep=found) == found
+
+
+@pytest.mark.network
+def test_a_wheel_that_is_no_longer_listed_is_found_by_its_path(store: Store) -> None:
+    (wheel,) = resolve_wheels(wish("six==1.16.0"), store, Silent(), environ={**os.environ, "PIP_CONFIG_FILE": os.devnull})
+    store.discard(wheel.sha256)
+    renamed = wheel.model_copy(update={"file": "six-0-py3-none-any.whl"})
+    environ = {**os.environ, "PIP_CONFIG_FILE": os.devnull}
+    fetch(renamed, store, environ)
+    assert store.has(wheel.sha256)
+
+
+@pytest.mark.network
+def test_torch_for_the_cpu_comes_from_a_folder_of_this_host(store: Store) -> None:
+    asked = wish("torch==2.13.0+cpu", torch_index="pytorch", torch_index_path="whl/cpu")
+    if not any((folder / "torch-2.13.0+cpu-cp311-cp311-manylinux_2_28_x86_64.whl").is_file() for folder in read_indexes(Uv.find()).folders):
+        pytest.skip("no find-links folder of this host has torch 2.13.0+cpu")
+    found = {wheel.name: wheel for wheel in resolve_wheels(asked, store, Silent())}
+    assert (found["torch"].index, found["torch"].path) == ("pytorch", f"whl/cpu/{found['torch'].file}")
+    assert {wheel.index for name, wheel in found.items() if name != "torch"} == {"default"}
