@@ -6,6 +6,7 @@ import difflib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 
 from envlock.catalogue.loader import Catalogue
 from envlock.catalogue.rows import Build, CodeRule, Generation, GpuModel, Numbers, numbers
@@ -18,11 +19,12 @@ _CAPABILITY = re.compile(r"(?:sm_?|compute_?|cc)?(\d{1,2})(?:\.(\d)|(?<=\d)(\d))
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """A target of the spec: what it was called there, its compute capability, and its model where a model was named."""
+    """A target: what it was called, its compute capability, its model where one was named, and its place in the spec's list."""
 
     asked: str
     capability: Numbers
     model: GpuModel | None = None
+    place: int = 0
 
     @property
     def architecture(self) -> str:
@@ -37,6 +39,7 @@ class Gpu:
         return f"{self.architecture} ({self.model.name.removeprefix('GeForce ')})"
 
 
+@cache
 def plain(name: str) -> str:
     """A GPU's name without case, punctuation, vendor, form factor and memory size.
 

@@ -58,7 +58,12 @@ class Catalogue:
 @cache
 def load() -> Catalogue:
     """The catalogue that ships with envlock, read once per process. Raises `Problems` (`catalogue-invalid`)."""
-    return parse({table: (DATA / f"{table}.json").read_bytes() for table in TABLES})
+    return parse(read_files())
+
+
+def read_files() -> dict[str, bytes]:
+    """The bytes of each table that ships with envlock."""
+    return {table: (DATA / f"{table}.json").read_bytes() for table in TABLES}
 
 
 def parse(files: Mapping[str, bytes]) -> Catalogue:

@@ -52,11 +52,11 @@ class PublishedWheel:
 
 
 def _compile(requirements: str, python: str, arguments: Sequence[str]) -> str:
-    """uv's answer for requirements, one a line, on any platform. Raises what `Uv.compile` does."""
+    """uv's answer for requirements, one a line. Raises what `Uv.compile` does."""
     with tempfile.TemporaryDirectory() as folder:
         asked = Path(folder) / "asked.in"
         asked.write_text(requirements)
-        return Uv.find().compile([asked, "--universal", "--quiet", "--python-version", python, *arguments], os.environ)
+        return Uv.find().compile([asked, "--quiet", "--python-version", python, *arguments], os.environ)
 
 
 def published_wheels(requirement: str, index_arguments: Sequence[str] = ()) -> list[PublishedWheel]:
@@ -67,7 +67,7 @@ def published_wheels(requirement: str, index_arguments: Sequence[str] = ()) -> l
     refused: NoSolution | NeedsCompiling | None = None
     for python in OLDEST_PYTHONS:
         try:
-            answer = _compile(requirement, python, ["--no-deps", "--format", "pylock.toml", *index_arguments])
+            answer = _compile(requirement, python, ["--universal", "--no-deps", "--format", "pylock.toml", *index_arguments])
         except (NoSolution, NeedsCompiling) as error:
             refused = refused or error
             continue
@@ -289,11 +289,19 @@ def _linux_wheel(wheels: Sequence[PublishedWheel]) -> PublishedWheel | None:
 
 
 def newest_beside(torch: str, project: str, index_arguments: Sequence[str] = ()) -> str | None:
-    """The newest release of a project whose metadata allows this torch, or None."""
+    """The newest release of a project that belongs to a torch, or None: its metadata allows that torch.
+
+    Metadata of torchaudio from 2.11 on allows every torch, so that it is also held below the release after this torch: its numbers
+    follow torch's. torchvision's do not.
+    """
+    major, minor = Version(torch).release[:2]
+    bound = f"<{major}.{minor + 1}" if project == "torchaudio" else ""
     for python in ("3.11", "3.10"):
-        wanted = f"torch=={torch}\n{project}\n"
+        wanted = f"torch=={torch}\n{project}{bound}\n"
         try:
-            answer = _compile(wanted, python, ["--no-annotate", "--no-build", *index_arguments])
+            answer = _compile(
+                wanted, python, ["--python-platform", "x86_64-manylinux_2_28", "--no-annotate", "--no-build", *index_arguments]
+            )
         except (NoSolution, NeedsCompiling):
             continue
         if match := re.search(rf"^{project}==(\S+)", answer, re.MULTILINE):

@@ -7,10 +7,12 @@ it was measured.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 Numbers = tuple[int, ...]
 
 
+@cache
 def numbers(version: str) -> Numbers:
     """A dotted version as numbers: `550.54.14` is (550, 54, 14)."""
     return tuple(int(part) for part in version.split("."))

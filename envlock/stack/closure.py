@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Sequence
 
@@ -13,10 +12,8 @@ from packaging.version import Version
 from envlock import lock
 from envlock.catalogue import Catalogue
 from envlock.errors import Finding
-from envlock.stack.packages import target_environment
+from envlock.stack.packages import named_cuda, target_environment
 from envlock.stack.solution import Solution
-
-_SUFFIX = re.compile(r"-cu(\d{2})(?:x|$)")
 
 
 def check_closure(wheels: Sequence[lock.Wheel], solution: Solution, catalogue: Catalogue) -> tuple[Finding, ...]:
@@ -80,9 +77,8 @@ def _torch(torch: lock.Wheel, solution: Solution) -> list[Finding]:
 
 def _cuda_major(name: str, version: str) -> int | None:
     """The CUDA major version that a library belongs to, by its suffix, or by its version where CUDA's own libraries have none."""
-    match = _SUFFIX.search(name)
-    if match:
-        return int(match[1])
+    if major := named_cuda(name):
+        return int(major)
     if name in ("nvidia-cuda-runtime", "nvidia-cuda-nvrtc", "nvidia-cuda-cupti", "nvidia-cublas", "nvidia-nvjitlink", "cuda-toolkit"):
         return Version(version).major
     return None

@@ -77,7 +77,7 @@ def guess(reference: Reference, catalogue: Catalogue) -> BaseFacts:
         python = ".".join(leading[0].split(".")[:2])
     cudnn = _CUDNN.search(tag)
     flavour = _FLAVOUR.search(tag)
-    text = f"{reference.name.rpartition('/')[2]}{tag}" if reference.name in ("debian", "ubuntu") else tag
+    text = f"{reference.name}-{tag}" if reference.name in ("debian", "ubuntu") else tag
     system = distribution_in(text, catalogue)
     name = "alpine" if _ALPINE.search(f"{reference.name} {tag}") else f"{system.distribution} {system.version}" if system else None
     return BaseFacts(

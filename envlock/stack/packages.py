@@ -176,6 +176,12 @@ def _first_unpinned(project: str, catalogue: Catalogue) -> Version:
     return min(Version(row.version) for row in catalogue.family if row.project == project and not row.pinned)
 
 
+def named_cuda(project: str) -> str | None:
+    """The CUDA major version in a project's name: 12 for `nvidia-nccl-cu12` and `cupy-cuda12x`."""
+    match = re.search(r"-(?:cu|cuda)(1[1-9])x?$", project)
+    return match[1] if match else None
+
+
 def second_cuda_findings(build: Build, asked: list[Asked]) -> list[Finding]:
     """Packages whose name or extra says that they are for another CUDA major version than torch (`cupy-cuda11x`, `jax[cuda12]`)."""
     if build.cuda is None:
@@ -183,7 +189,7 @@ def second_cuda_findings(build: Build, asked: list[Asked]) -> list[Finding]:
     own, findings = build.cuda.split(".")[0], []
     for package in asked:
         names = [package.name, *(f"-{extra}" for extra in package.requirement.extras)]
-        majors = {match[1] for name in names if (match := re.search(r"-(?:cu|cuda)-?(1[1-9])x?$", name))}
+        majors = {major for name in names if (major := named_cuda(name)) is not None}
         for major in sorted(majors - {own}):
             what = f"{package.requirement} is for CUDA {major}, and {build.title} brings CUDA {own}"
             why = "two CUDA families in one process load each other's libraries"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from envlock.catalogue import Catalogue, drivers, gpus
 from envlock.catalogue.gpus import Gpu
@@ -17,7 +18,7 @@ def find_gpus(names: Iterable[str], catalogue: Catalogue) -> tuple[list[Gpu], li
     for place, name in enumerate(names):
         gpu = gpus.find(name, catalogue)
         if gpu is not None:
-            found.append(gpu)
+            found.append(replace(gpu, place=place))
             continue
         near = gpus.nearest_names(name, catalogue)
         hint = f"did you mean {' or '.join(near)}? " if near else ""
@@ -37,15 +38,15 @@ def gpu_findings(build: Build, wish: Wish, catalogue: Catalogue) -> list[Finding
     for gpu in unserved:
         ptx = "" if any(a.startswith("compute_") for a in build.architectures) else ", and no PTX to compile for others"
         why = f"it has code for {', '.join(build.architectures)}{ptx}"
-        findings.append(Finding("gpu-arch", "error", f"{build.title} has no code for {gpu.title}", _where(gpu, wish), why, hint))
+        findings.append(Finding("gpu-arch", "error", f"{build.title} has no code for {gpu.title}", _where(gpu), why, hint))
     for gpu in wish.gpus:
         if gpu not in unserved and not gpus.runs_natively(build, gpu, catalogue):
             findings.append(_by_ptx(build, gpu, wish, catalogue))
     return findings
 
 
-def _where(gpu: Gpu, wish: Wish) -> str:
-    return f"target.gpus.{wish.gpus.index(gpu)}"
+def _where(gpu: Gpu) -> str:
+    return f"target.gpus.{gpu.place}"
 
 
 def _platform(gpu: Gpu, wish: Wish) -> list[Finding]:
@@ -53,7 +54,7 @@ def _platform(gpu: Gpu, wish: Wish) -> list[Finding]:
     if host is None or host == wish.platform:
         return []
     what = f"{gpu.title} sits in {host} hosts only, and the platform is {wish.platform}"
-    return [Finding("gpu-platform", "error", what, _where(gpu, wish), hint=f"set target.platform to {host}")]
+    return [Finding("gpu-platform", "error", what, _where(gpu), hint=f"set target.platform to {host}")]
 
 
 def cpu_findings(build: Build, asked: str | None, wish: Wish, catalogue: Catalogue) -> list[Finding]:
@@ -93,8 +94,8 @@ def _by_ptx(build: Build, gpu: Gpu, wish: Wish, catalogue: Catalogue) -> Finding
     need = drivers.needs(build.cuda or "0", catalogue)
     if wish.driver is not None and need is not None and drivers.reach(wish.driver, need.row) != "full":
         why = f"driver {wish.driver} is older than this PTX and cannot compile it"
-        return Finding("gpu-arch", "error", what, _where(gpu, wish), why, f"update the driver to {need.row.driver}")
-    return Finding("gpu-ptx", "warning", what, _where(gpu, wish), why, hint)
+        return Finding("gpu-arch", "error", what, _where(gpu), why, f"update the driver to {need.row.driver}")
+    return Finding("gpu-ptx", "warning", what, _where(gpu), why, hint)
 
 
 def driver_findings(build: Build, cuda: str | None, wish: Wish, catalogue: Catalogue) -> list[Finding]:
