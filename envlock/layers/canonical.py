@@ -71,6 +71,7 @@ def plan_layer(entries: Iterable[Entry], below: Tree | None = None) -> Plan:
             why = f"a {known.kind} with mode {known.mode:o} and a {entry.kind} with mode {entry.mode:o}"
             hint = "let one of its makers put it elsewhere"
             raise BuildFailed(f"/{entry.path} would be written twice", where=entry.path, why=why, hint=hint)
+    _refuse_lost_folders(rows, tree)
     _add_parents(rows, tree)
     _share_first_path(rows)
     ordered = tuple(sorted(rows.values(), key=name_in_tar))
@@ -158,6 +159,14 @@ def _canonical(entry: Entry, path: str, target: str) -> Entry:
         return Entry(path, "hardlink", target=target)
     mode = 0o777 if entry.kind == "symlink" else entry.mode & 0o7777
     return replace(entry, path=path, target=target, mode=mode, capability=plain_capability(entry.capability))
+
+
+def _refuse_lost_folders(rows: dict[str, Entry], tree: Tree) -> None:
+    for path, row in rows.items():
+        node = tree.nodes.get(path)
+        if node is not None and node.kind == "directory" and row.kind not in ("directory", "whiteout"):
+            why = f"a {row.kind} in its place would hide all that it holds"
+            raise BuildFailed(f"/{path} is a folder below", where=path, why=why, hint="let the file go elsewhere")
 
 
 def _add_parents(rows: dict[str, Entry], tree: Tree) -> None:
