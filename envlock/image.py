@@ -7,17 +7,16 @@ Layers are uncompressed, so that no compressor's version is part of any digest; 
 from __future__ import annotations
 
 import hashlib
+import json
 import tarfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 from envlock.errors import BuildFailed
+from envlock.layers import Layer
 from envlock.spec import canonical_json
-
-if TYPE_CHECKING:
-    from envlock.layers import Layer
 
 OCI_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 OCI_INDEX = "application/vnd.oci.image.index.v1+json"
@@ -25,9 +24,10 @@ OCI_CONFIG = "application/vnd.oci.image.config.v1+json"
 OCI_LAYER = "application/vnd.oci.image.layer.v1.tar"
 MAX_LAYERS = 127  # moby's layer store refuses more (layer/layer_store.go, maxLayerDepth 125 plus the two below it)
 CHUNK = 2**20
+LAYERS_LABEL = "dev.envlock.layers"
 
-OpenLayer = Callable[["Layer"], BinaryIO]
-Finish = Callable[[tuple["Layer", ...]], "Image"]
+OpenLayer = Callable[[Layer], BinaryIO]
+Finish = Callable[[tuple[Layer, ...]], "Image"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,31 +76,40 @@ def digest_of(data: bytes) -> str:
 def make_image(layers: Sequence[Layer], settings: Settings) -> Image:
     """The image with these layers, lowest first.
 
-    Each layer is one line of the history: what it holds, and the size of its tar as the comment, so that the manifest can be told
-    again from what an engine says about the image. Raises `BuildFailed` where an engine could not hold that many layers.
+    Each layer is one line of the history. The label `dev.envlock.layers` says what each holds and how large its tar is, so that
+    layers, config and manifest can be made again from what any engine says about the image (`remade`). Raises `BuildFailed` where an
+    engine could not hold that many layers.
     """
     if len(layers) > MAX_LAYERS:
         hint = "ask for fewer packages that weigh 20 MB or more, or use a base with fewer layers"
         raise BuildFailed(f"the image would have {len(layers)} layers", why=f"an engine allows {MAX_LAYERS}", hint=hint)
-    history = [(layer.diff_id, layer.holds, layer.size) for layer in layers]
-    config = _config(history, settings)
-    return Image(tuple(layers), config, _manifest(config, [(layer.diff_id, layer.size) for layer in layers]))
+    config = _config(layers, settings)
+    return Image(tuple(layers), config, _manifest(config, layers))
 
 
-def manifest_digest(rows: Sequence[tuple[str, str, int]], settings: Settings) -> tuple[str, str]:
-    """Image digest and manifest digest of an image known by its (diffID, holds, size) rows alone."""
-    config = _config(rows, settings)
-    return digest_of(config), digest_of(_manifest(config, [(diff_id, size) for diff_id, _, size in rows]))
+def remade(diff_ids: Sequence[str], settings: Settings) -> Image | None:
+    """The image that envlock would have made with these layers and settings, labels as an engine tells them.
+
+    None where the labels do not speak of the layers. A caller compares its digests with those by which the engine holds the image:
+    that they agree is proof, not a guess.
+    """
+    try:
+        rows = json.loads(settings.labels.get(LAYERS_LABEL, ""))
+        layers = [Layer(diff_id, int(row["size"]), str(row["holds"])) for diff_id, row in zip(diff_ids, rows, strict=True)]
+    except (ValueError, TypeError, KeyError):
+        return None
+    return make_image(layers, settings)
 
 
-def _config(rows: Sequence[tuple[str, str, int]], settings: Settings) -> bytes:
+def _config(layers: Sequence[Layer], settings: Settings) -> bytes:
     created = datetime.fromtimestamp(settings.created, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     system, architecture, *variant = settings.platform.split("/")
+    rows = canonical_json([{"holds": layer.holds, "size": layer.size} for layer in layers]).decode()
     run = {
         "Cmd": list(settings.command),
         "Entrypoint": list(settings.entrypoint),
         "Env": [f"{name}={value}" for name, value in sorted(settings.environment.items())],
-        "Labels": dict(settings.labels),
+        "Labels": {**settings.labels, LAYERS_LABEL: rows},
         "User": settings.user,
         "WorkingDir": settings.workdir,
     }
@@ -108,25 +117,20 @@ def _config(rows: Sequence[tuple[str, str, int]], settings: Settings) -> bytes:
         "architecture": architecture,
         "config": {key: value for key, value in run.items() if value},
         "created": created,
-        "history": [{"created": created, "created_by": holds, "comment": size_comment(size)} for _, holds, size in rows],
+        "history": [{"created": created, "created_by": layer.holds} for layer in layers],
         "os": system,
-        "rootfs": {"diff_ids": [diff_id for diff_id, _, _ in rows], "type": "layers"},
+        "rootfs": {"diff_ids": [layer.diff_id for layer in layers], "type": "layers"},
     }
     if variant:
         config["variant"] = variant[0]
     return canonical_json(config)
 
 
-def size_comment(size: int) -> str:
-    """How a layer's history says the size of its tar."""
-    return f"{size} bytes"
-
-
-def _manifest(config: bytes, blobs: Sequence[tuple[str, int]]) -> bytes:
+def _manifest(config: bytes, layers: Sequence[Layer]) -> bytes:
     return canonical_json(
         {
             "config": {"digest": digest_of(config), "mediaType": OCI_CONFIG, "size": len(config)},
-            "layers": [{"digest": digest, "mediaType": OCI_LAYER, "size": size} for digest, size in blobs],
+            "layers": [{"digest": layer.diff_id, "mediaType": OCI_LAYER, "size": layer.size} for layer in layers],
             "mediaType": OCI_MANIFEST,
             "schemaVersion": 2,
         }

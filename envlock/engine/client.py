@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from docker import APIClient
-from docker.errors import ImageNotFound
+from docker.errors import NotFound
 
 from envlock.engine import exported, loading, wire
 from envlock.engine.containers import Bind, Container, Gpus, make_container, remove_container
@@ -19,12 +20,15 @@ from envlock.engine.endpoint import Endpoint, find_endpoint
 from envlock.engine.faults import Body, of_answer, told
 from envlock.engine.images import EngineImage, read_image
 from envlock.engine.owner import LABEL, is_forgotten
+from envlock.errors import EngineRefused
 from envlock.image import Finish, Image, OpenLayer
 from envlock.progress import Progress
 
 FIRST_ANSWER = 10  # seconds for an engine to say that it is there
 ANSWER = 300  # seconds for a short request, on a host that is busy with a build
-OURS = "dev.envlock."
+
+# A containerd store fails to list its images while another client removes one (26.1: "content digest … not found").
+_SETTLING = (0.05, 0.2, 0.5, 1.0, None)
 
 Store = Literal["graph", "containerd"]
 
@@ -125,9 +129,9 @@ class Engine:
         with told(self.endpoint, f"looking for {reference}"):
             try:
                 found = self._api.inspect_image(reference)
-            except ImageNotFound:
+            except NotFound:
                 return None
-            return self._read(found)
+        return read_image(found, named_by_config=self.store == "graph")
 
     def images(self) -> list[EngineImage]:
         """All images. One that another process removes meanwhile is left out."""
@@ -136,8 +140,15 @@ class Engine:
 
     def image_ids(self) -> set[str]:
         """The ids of all images."""
-        with told(self.endpoint, "listing its images"):
-            return {row["Id"] for row in self._api.images()}
+        for pause in _SETTLING:
+            try:
+                with told(self.endpoint, "listing its images"):
+                    return {row["Id"] for row in self._api.images()}
+            except EngineRefused:
+                if pause is None:
+                    raise
+                time.sleep(pause)
+        raise AssertionError("the last pause is None")
 
     def digest_of(self, image: EngineImage) -> str:
         """The image digest, on any store. Where a containerd store holds an image that is not ours it is read out of a saved archive,
@@ -155,8 +166,13 @@ class Engine:
 
     def untag(self, tag: str) -> None:
         """Take a name away; the image goes with its last one. A name that nothing has is fine."""
-        with told(self.endpoint, f"removing {tag}"), suppress(ImageNotFound):
+        with told(self.endpoint, f"removing {tag}"), suppress(NotFound):
             self._api.remove_image(tag)
+
+    def remove(self, reference: str) -> None:
+        """Remove an image with all its names; one that is gone is fine. Raises `EngineRefused` where a container needs it."""
+        with told(self.endpoint, f"removing {reference}"), suppress(NotFound):
+            self._api.remove_image(reference, force=True)
 
     def load(self, image: Image, tags: Sequence[str], open_layer: OpenLayer, progress: Progress) -> loading.Loaded:
         """Load and tag an image; see `load_growing`."""
@@ -197,7 +213,7 @@ class Engine:
     def export(self, reference: str) -> Iterator[bytes]:
         """The merged file tree of an image as one tar, in pieces."""
         with self.container(reference, ["none"]) as container, told(self.endpoint, "exporting an image"):
-            yield from wire.get(self._api, "/containers/{0}/export", container.id).raw.stream(2**20)
+            yield from wire.pieces(wire.get(self._api, "/containers/{0}/export", container.id))
 
     # containers
 
@@ -240,11 +256,6 @@ class Engine:
             binds=binds,
             gpus=gpus,
         )
-
-    def _read(self, found: Mapping[str, Any]) -> EngineImage:
-        labels = (found.get("Config") or {}).get("Labels") or {}
-        history = self._api.history(found["Id"]) if any(name.startswith(OURS) for name in labels) else ()
-        return read_image(found, history, config_is_id=self.store == "graph")
 
     def _sweep(self) -> None:
         """Once in a connection: remove containers whose process is gone."""

@@ -85,8 +85,7 @@ class Container:
         """A file or folder as a tar, in pieces. Raises `FileNotFoundError` where the container has no such path."""
         try:
             with told(self._endpoint, "copying files out of a container"):
-                pieces, _ = self._api.get_archive(self.id, path)
-                yield from pieces
+                yield from wire.pieces(wire.get(self._api, "/containers/{0}/archive", self.id, params={"path": path}))
         except EngineRefused as error:
             if isinstance(error.__cause__, NotFound):
                 raise FileNotFoundError(path) from None
@@ -141,6 +140,11 @@ class Container:
             made = self._api.exec_create(self.id, list(command), environment=dict(environment or {}), user=user, workdir=workdir)
             return Execution(self._api, self._endpoint, command[0], made["Id"])
 
+    def close(self) -> None:
+        """Let go of output that nobody read."""
+        if self._attached is not None:
+            self._attached.close()
+
     def _kill_late(self) -> None:
         self.timed_out = True
         self.kill()
@@ -185,9 +189,11 @@ def make_container(
             host_config=host,
             labels={LABEL: stamp()},
         )
+    container = Container(api, endpoint, made["Id"])
     try:
-        yield Container(api, endpoint, made["Id"])
+        yield container
     finally:
+        container.close()
         remove_container(api, endpoint, made["Id"])
 
 

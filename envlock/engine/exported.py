@@ -5,30 +5,13 @@ from __future__ import annotations
 import json
 import tarfile
 from collections.abc import Iterable, Iterator
-from io import RawIOBase
 from typing import Any
 
 from envlock.errors import EngineRefused
 from envlock.image import digest_of
+from envlock.layers.sandbox import stream_of
 
 SMALL = 4 * 2**20  # bytes; no config or manifest is larger (the OCI distribution specification's limit)
-
-
-class _Reader(RawIOBase):
-    """Pieces of bytes as a stream."""
-
-    def __init__(self, pieces: Iterable[bytes]) -> None:
-        self._pieces = iter(pieces)
-        self._rest = b""
-
-    def read(self, size: int = -1) -> bytes:
-        while not self._rest:
-            piece = next(self._pieces, None)
-            if piece is None:
-                return b""
-            self._rest = piece
-        taken, self._rest = self._rest[:size], self._rest[size:]
-        return taken
 
 
 def config_digest(pieces: Iterable[bytes], identity: str, platform: str) -> str:
@@ -62,7 +45,7 @@ def _follow(documents: dict[str, dict[str, Any]], identity: str, platform: str) 
 
 
 def _small_files(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    with tarfile.open(fileobj=_Reader(pieces), mode="r|") as archive:
+    with tarfile.open(fileobj=stream_of(pieces), mode="r|") as archive:
         for entry in archive:
             if entry.isfile() and entry.size <= SMALL:
                 stream = archive.extractfile(entry)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from envlock.image import Settings, manifest_digest
+from envlock.image import Image, Settings, remade
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,14 +16,14 @@ class EngineImage:
 
     `id` is what the engine calls it: the config digest on a graph driver, the digest of a manifest or index on a containerd store.
     `digest` is the image digest (of the config) on either; None where a containerd store does not tell it (`Engine.digest_of` asks
-    harder). `ours` is true where the engine holds the very config and manifest that envlock makes, layers uncompressed. `size` is in
-    bytes as the engine counts, `created` in seconds since 1970 UTC, `platform` as `os/architecture[/variant]`.
+    harder). `made` is the image as envlock made it, layers uncompressed, where the digests prove that it did. `size` is in bytes as the
+    engine counts, `created` in seconds since 1970 UTC, `platform` as `os/architecture[/variant]`.
     """
 
     id: str
     digest: str | None
     manifest_digest: str | None
-    ours: bool
+    made: Image | None
     diff_ids: tuple[str, ...]
     tags: tuple[str, ...]
     registry_digests: tuple[str, ...]
@@ -38,8 +38,8 @@ class EngineImage:
     size: int
 
 
-def read_image(told: Mapping[str, Any], history: Sequence[Mapping[str, Any]], *, config_is_id: bool) -> EngineImage:
-    """The image from an engine's inspect and history answers. `config_is_id`: the engine names images by their config (graph drivers)."""
+def read_image(told: Mapping[str, Any], *, named_by_config: bool) -> EngineImage:
+    """The image from an engine's inspect answer; graph drivers name images by their config, containerd stores by their manifest."""
     config = told.get("Config") or {}
     settings = Settings(
         platform="/".join(filter(None, (told["Os"], told["Architecture"], told.get("Variant")))),
@@ -51,19 +51,19 @@ def read_image(told: Mapping[str, Any], history: Sequence[Mapping[str, Any]], *,
         command=tuple(config.get("Cmd") or ()),
         entrypoint=tuple(config.get("Entrypoint") or ()),
     )
+    identity = told["Id"]
     diff_ids = tuple((told.get("RootFS") or {}).get("Layers") or ())
-    made = _remade(diff_ids, history, settings)
-    name = told["Id"]
-    ours = made is not None and name == made[0 if config_is_id else 1]
-    registry = tuple(told.get("RepoDigests") or ())
+    image = remade(diff_ids, settings)
+    if image is not None and identity != (image.digest if named_by_config else image.manifest_digest):
+        image = None
     return EngineImage(
-        id=name,
-        digest=name if config_is_id else made[0] if ours and made else None,
-        manifest_digest=made[1] if ours and made else None if config_is_id else name,
-        ours=ours,
+        id=identity,
+        digest=image.digest if image else identity if named_by_config else None,
+        manifest_digest=image.manifest_digest if image else None if named_by_config else identity,
+        made=image,
         diff_ids=diff_ids,
         tags=tuple(told.get("RepoTags") or ()),
-        registry_digests=registry,
+        registry_digests=tuple(told.get("RepoDigests") or ()),
         labels=settings.labels,
         environment=settings.environment,
         user=settings.user,
@@ -74,20 +74,6 @@ def read_image(told: Mapping[str, Any], history: Sequence[Mapping[str, Any]], *,
         created=settings.created,
         size=int(told.get("Size") or 0),
     )
-
-
-def _remade(diff_ids: tuple[str, ...], history: Sequence[Mapping[str, Any]], settings: Settings) -> tuple[str, str] | None:
-    """Image and manifest digest that the image has if envlock made it: the engine says enough to make both again.
-
-    A proof, not a guess: the caller compares one of the two with the digest by which the engine holds the image.
-    """
-    rows = []
-    for diff_id, line in zip(diff_ids, reversed(history), strict=False):
-        size = str(line.get("Comment") or "").removesuffix(" bytes")
-        if not size.isdecimal():
-            return None
-        rows.append((diff_id, str(line.get("CreatedBy") or ""), int(size)))
-    return manifest_digest(rows, settings) if len(rows) == len(diff_ids) == len(history) else None
 
 
 def _pairs(lines: Sequence[str] | None) -> dict[str, str]:

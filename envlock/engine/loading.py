@@ -41,7 +41,7 @@ def held_layers(store: str, images: Iterable[EngineImage], diff_ids: Sequence[st
     store that unpacked a compressed twin of a layer would take an archive without it, and then hold an image that cannot be saved.)
     """
     if store == "containerd":
-        held = {diff_id for image in images if image.ours for diff_id in image.diff_ids}
+        held = {diff_id for image in images if image.made for diff_id in image.diff_ids}
         return frozenset(diff_ids) & held
     return frozenset(diff_ids[: max((_common(diff_ids, image.diff_ids) for image in images), default=0)])
 
@@ -93,43 +93,57 @@ class _Arrival:
         return layer.diff_id in held_layers(self._engine.store, self._there, [one.diff_id for one in among])
 
     def take(self, layer: Layer, advance: Advance) -> None:
-        """Take the next layer; a full batch is sent at once."""
+        """Take the next layer; a full batch is sent at once.
+
+        A containerd store gets the newest layer with the next batch, or with the image itself: it unpacks only what is new, and does
+        not note for an image without new layers that the unpacked files are needed, so that they would go with the temporary image.
+        """
+        if self._engine.store == "containerd":
+            self._flush(advance)
         self.layers.append(layer)
-        if self._refused or layer.diff_id in self.sent or self.holds(layer, self.layers):
+        if layer.diff_id not in self.sent and not self.holds(layer, self.layers):
+            self._pending.append(layer)
+        if self._engine.store == "graph":
+            self._flush(advance)
+
+    def _flush(self, advance: Advance) -> None:
+        if self._refused or sum(layer.size for layer in self._pending) < BATCH:
             return
-        self._pending.append(layer)
-        if sum(waiting.size for waiting in self._pending) >= BATCH:
-            beginning = make_image(self.layers, Settings(self._engine.platform, 0, {}, {LABEL: stamp()}))
-            try:
-                self._send(beginning, advance)
-            except EngineRefused:
-                self._refused = True  # what the engine seemed to hold is not all there; the whole image goes in at the end
+        beginning = make_image(self.layers, Settings(self._engine.platform, 0, {}, {LABEL: self._name}))
+        try:
+            self._send(beginning, advance)
+        except EngineRefused:
+            self._refused = True  # what the engine seemed to hold is not all there; the whole image goes in at the end
 
     def settle(self, image: Image, advance: Advance) -> str:
         """See to it that the engine holds the image, whole; gives its id there."""
         identity = image.manifest_digest if self._engine.store == "containerd" else image.digest
-        if not self._refused:
+        if any(there.id == identity for there in self._there) and self._stands(identity):
+            return identity
+        if not self._refused and len(self._pending) < len(image.layers):
             try:
-                if not any(there.id == identity for there in self._there):
-                    self._send(image, advance)
-                self._check(identity)
-                return identity
+                self._send(image, advance)
+                if self._stands(identity):
+                    return identity
             except EngineRefused:
-                self.clear()
+                pass  # as in `_flush`
+        self.clear()
         self.sent.clear()
         self._pending = list(image.layers)
         try:
             self._send(image, advance)
-            self._check(identity)
-            return identity
+            if self._stands(identity):
+                return identity
+            why = "what it made of the image cannot be started"
         except EngineRefused as error:
-            hint = "nothing of the image was left in the engine; its own log says more"
-            raise BuildFailed("the engine does not take the image", where=error.where, why=error.why or error.what, hint=hint) from error
+            why = error.why
+        hint = "nothing of the image was left in the engine; its own log says more"
+        raise BuildFailed("the engine does not take the image", where=str(self._engine.endpoint), why=why, hint=hint)
 
     def clear(self) -> None:
         """Take the temporary tags away, and with them what nothing else holds."""
         while self._tags:
-            with suppress(NoEngine, ImageMissing):
+            with suppress(NoEngine, ImageMissing, EngineRefused):  # a later run sweeps what cannot be removed now
                 self._engine.untag(self._tags.pop())
 
     def _send(self, image: Image, advance: Advance) -> None:
@@ -148,15 +162,18 @@ class _Arrival:
             advance(len(piece))
             yield piece
 
-    def _check(self, identity: str) -> None:
-        """Make and remove a container, which needs every layer. What layers were left out for must still be there, too."""
-        with self._engine.container(identity, ["none"]):
-            pass
-        if self._engine.store == "containerd":
-            ours = {image.id for image in self._there if image.ours}
-            gone = ours - self._engine.image_ids()
-            if gone:
-                raise EngineRefused("an image was removed while its layers were being reused", why=", ".join(sorted(gone)))
+    def _stands(self, identity: str) -> bool:
+        """Whether a container can be made of the image, which needs every layer, and what lent its layers to it is still there."""
+        try:
+            with self._engine.container(identity, ["none"]):
+                pass
+        except (EngineRefused, ImageMissing):
+            return False
+        if self._engine.store != "containerd":
+            return True
+        present = self._engine.image_ids()
+        lent = {diff_id for image in self._there if image.made and image.id in present for diff_id in image.diff_ids}
+        return all(layer.diff_id in lent or layer.diff_id in self.sent for layer in self.layers)
 
 
 def _tag_all(engine: Engine, identity: str, tags: Sequence[str]) -> None:

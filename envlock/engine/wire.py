@@ -18,9 +18,10 @@ class Output:
     data: bytes
 
 
-def get(api: Any, path: str, *names: str) -> Any:
+def get(api: Any, path: str, *names: str, params: Mapping[str, Any] | None = None) -> Any:
     """GET; the answer's body is not read yet."""
-    return _checked(api, api._get(api._url(path, *names), stream=True, timeout=PATIENCE))
+    plain = {"Accept-Encoding": "identity"}  # else the engine compresses what it copies out of a container
+    return _checked(api, api._get(api._url(path, *names), params=params, headers=plain, stream=True, timeout=PATIENCE))
 
 
 def put(api: Any, path: str, *names: str, body: Iterable[bytes], params: Mapping[str, Any]) -> None:
@@ -39,9 +40,20 @@ def post_json(api: Any, path: str, *names: str, body: Mapping[str, Any]) -> Any:
     return _checked(api, api._post_json(api._url(path, *names), data=dict(body), stream=True, timeout=PATIENCE))
 
 
+def pieces(answer: Any) -> Iterator[bytes]:
+    """The answer's body as it comes."""
+    try:
+        yield from answer.raw.stream(2**20)
+    finally:
+        answer.close()
+
+
 def messages(api: Any, answer: Any) -> Iterator[dict[str, Any]]:
     """The JSON objects of a progress stream."""
-    return iter(api._stream_helper(answer, decode=True))
+    try:
+        yield from api._stream_helper(answer, decode=True)
+    finally:
+        answer.close()
 
 
 def frames(answer: Any) -> Iterator[Output]:

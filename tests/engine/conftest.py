@@ -79,12 +79,15 @@ class Sample:
 
     image: Image
     files: dict[str, Path]
+    folder: Path
 
     def open_layer(self, layer: Layer) -> BinaryIO:
         return self.files[layer.diff_id].open("rb")
 
-    def with_settings(self, settings: Settings) -> Sample:
-        return Sample(make_image(self.image.layers, settings), self.files)
+    def with_layer(self, holds: str, files: dict[str, bytes]) -> Sample:
+        """The same with one more layer on top."""
+        layer, path = _layer(self.folder, holds, tar_of(files))
+        return Sample(make_image([*self.image.layers, layer], SETTINGS), {**self.files, layer.diff_id: path}, self.folder)
 
 
 @pytest.fixture(scope="session")
@@ -93,16 +96,18 @@ def sample(tmp_path_factory: pytest.TempPathFactory) -> Sample:
     folder = tmp_path_factory.mktemp("sample")
     tars = {
         "a shell": _tools(),
-        "a file": _tar({"etc/passwd": b"root:x:0:0::/root:/bin/sh\nguest:x:1000:1000::/:/bin/sh\n", "data/one": b"1"}),
-        "another file": _tar({"data/two": b"22"}),
+        "a file": tar_of({"etc/passwd": b"root:x:0:0::/root:/bin/sh\nguest:x:1000:1000::/:/bin/sh\n", "data/one": b"1"}),
+        "another file": tar_of({"data/two": b"22"}),
     }
-    layers, files = [], {}
-    for holds, content in tars.items():
-        layer = Layer("sha256:" + hashlib.sha256(content).hexdigest(), len(content), holds)
-        files[layer.diff_id] = folder / layer.diff_id.removeprefix("sha256:")
-        files[layer.diff_id].write_bytes(content)
-        layers.append(layer)
-    return Sample(make_image(layers, SETTINGS), files)
+    made = [_layer(folder, holds, content) for holds, content in tars.items()]
+    layers = [layer for layer, _ in made]
+    return Sample(make_image(layers, SETTINGS), {layer.diff_id: path for layer, path in made}, folder)
+
+
+def _layer(folder: Path, holds: str, content: bytes) -> tuple[Layer, Path]:
+    digest = hashlib.sha256(content).hexdigest()
+    (folder / digest).write_bytes(content)
+    return Layer(f"sha256:{digest}", len(content), holds), folder / digest
 
 
 SETTINGS = Settings(
@@ -121,10 +126,10 @@ def _tools() -> bytes:
         listed = subprocess.run(["ldd", str(tool)], check=True, capture_output=True, text=True).stdout
         paths = [word for word in listed.split() if word.startswith("/")]
         wanted |= {path.lstrip("/"): Path(path) for path in paths}
-    return _tar({name: path.resolve().read_bytes() for name, path in sorted(wanted.items())}, mode=0o755)
+    return tar_of({name: path.resolve().read_bytes() for name, path in sorted(wanted.items())}, mode=0o755)
 
 
-def _tar(files: dict[str, bytes], mode: int = 0o644) -> bytes:
+def tar_of(files: dict[str, bytes], mode: int = 0o644) -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.USTAR_FORMAT) as archive:
         folders = {str(parent) for name in files for parent in Path(name).parents if str(parent) != "."}

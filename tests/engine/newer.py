@@ -28,10 +28,10 @@ CONFIG = {
     "containerd": {"features": {"containerd-snapshotter": True}},
 }
 
-# Runs as the first process of the namespaces. $1 root of Debian 13, $2 work folder. Its own /sys shows its own network only.
+# Runs as the first process of the namespaces: $1 root of Debian 13, $2 work folder, $3 size of its data, empty for no limit.
 BOOT = r"""
 set -eu
-root=$1 work=$2
+root=$1 work=$2 size=$3
 mount --make-rprivate /
 mount --bind "$root" "$root"
 mount -t proc proc "$root/proc"
@@ -41,6 +41,7 @@ mount --rbind /dev "$root/dev"
 mount -t tmpfs tmpfs "$root/run"
 mount -t tmpfs tmpfs "$root/tmp"
 mount --bind "$work" "$root/srv"
+[ -z "$size" ] || mount -t tmpfs -o size="$size" tmpfs "$root/srv/data"
 cd "$root"
 pivot_root . mnt
 umount -l /mnt
@@ -82,15 +83,19 @@ def _mirror() -> str:
 
 
 @contextmanager
-def newer_engine(store: Store) -> Iterator[str]:
-    """The URL of a running engine with an empty image store; gone at the end, with its data."""
+def newer_engine(store: Store, data_size: str = "") -> Iterator[str]:
+    """The URL of a running engine with an empty image store; gone at the end, with its data.
+
+    With a `data_size` (as tmpfs takes it: `48m`) its data lies in memory and may not grow beyond that.
+    """
     root = root_folder()
     with tempfile.TemporaryDirectory(prefix="envlock-engine-") as work:
+        Path(work, "data").mkdir()
         Path(work, "daemon.json").write_text(json.dumps(CONFIG[store]))
         with Path(work, "dockerd.log").open("wb") as log:
             # When this process dies, however it dies, so does unshare, and with it all that runs in the namespaces.
             command = ["setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--net", "--pid", "--fork", "--kill-child=KILL"]
-            process = subprocess.Popen([*command, "sh", "-c", BOOT, "boot", str(root), work], stdout=log, stderr=log)
+            process = subprocess.Popen([*command, "sh", "-c", BOOT, "boot", str(root), work, data_size], stdout=log, stderr=log)
             try:
                 _wait_for(Path(work, "docker.sock"), process, Path(work, "dockerd.log"))
                 yield f"unix://{work}/docker.sock"
@@ -114,12 +119,25 @@ def _wait_for(socket: Path, process: subprocess.Popen[bytes], log: Path) -> None
     raise RuntimeError(f"the newer engine did not start:\n{log.read_text(errors='replace')[-3000:]}")
 
 
+def engine_process(url: str) -> int:
+    """The process id of the engine that answers at this URL: the first child of the starter that has its folder among its words."""
+    work = str(Path(url.removeprefix("unix://")).parent)
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        words = entry.read_bytes().decode(errors="replace").split("\0")
+        if words[0] in ("setpriv", "unshare") and work in words:
+            return _children(int(entry.parent.name))[0]
+    raise LookupError(f"no engine answers at {url}")
+
+
+def _children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
 def _stop(process: subprocess.Popen[bytes]) -> None:
     """Ask the engine to stop; end its namespaces when it does not within half a minute."""
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
     try:
-        for pid in children.read_text().split():
-            os.kill(int(pid), signal.SIGTERM)
+        for pid in _children(process.pid):
+            os.kill(pid, signal.SIGTERM)
         process.wait(timeout=30)
     except (OSError, subprocess.TimeoutExpired):
         process.kill()
