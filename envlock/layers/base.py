@@ -48,7 +48,7 @@ _NAME_SOURCE = (
 _FORGET_SOURCE = f"""rm -rf "$1{_HERE}" && printf %s {shlex.quote(NO_SOURCES)} > "$1/etc/apt/sources.list\""""
 _MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 # Folders that are links into /usr since Debian 12; bootstrapping programs make them before the first package comes.
-_MERGED = {"amd64": ("bin", "sbin", "lib", "lib32", "lib64", "libx32"), "arm64": ("bin", "sbin", "lib")}
+_MERGED = {"amd64": ("bin", "sbin", "lib", "lib64"), "arm64": ("bin", "sbin", "lib")}
 _UNMERGED_SUITES = frozenset({"bullseye"})
 _NEEDED_BYTES = 1_500_000_000
 

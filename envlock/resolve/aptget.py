@@ -81,7 +81,13 @@ class Apt:
 
         Packages named in `never` are not candidates for anything.
         """
-        for path in ("etc/apt/preferences.d", "var/lib/apt/lists/partial", "var/cache/apt/archives/partial", "var/lib/dpkg"):
+        for path in (
+            "etc/apt/apt.conf.d",
+            "etc/apt/preferences.d",
+            "var/lib/apt/lists/partial",
+            "var/cache/apt/archives/partial",
+            "var/lib/dpkg",
+        ):
             (folder / path).mkdir(parents=True)
         (folder / "var/lib/dpkg/status").touch()
         (folder / "etc/apt/sources.list").write_text("".join(f"{line}\n" for line in sources))

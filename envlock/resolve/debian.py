@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import cache
@@ -18,7 +17,7 @@ from tempfile import TemporaryDirectory
 from urllib.parse import quote, unquote, urlsplit
 
 from envlock import debfile
-from envlock.errors import EnvlockError, Exit, FetchError, FileGone, Finding, NoSolution, Problems, Unreachable, exit_code_of
+from envlock.errors import EnvlockError, Exit, FetchError, FileGone, Finding, NoSolution, Problems, Unreachable
 from envlock.fetch import Wanted, fetch_all
 from envlock.lock import Deb, DebianBase
 from envlock.progress import Progress
@@ -66,24 +65,14 @@ def resolve_base(
 
 
 def fetch_debs(debs: Iterable[Deb], suite: str, platform: str, store: Store, progress: Progress, snapshot: str = "") -> None:
-    """Bring locked packages into the store. Raises what `fetch_all` raises, with what to do about packages that are gone."""
+    """Bring locked packages into the store. Raises what `fetch_all` raises."""
+    elsewhere = f"set {archives.SNAPSHOT} to a snapshot service, or {archives.MIRROR} to a mirror that still has it"
+    hint = f"mirrors drop a version when a newer one comes: lock again for the current one, or {elsewhere}"
 
     def wanted(deb: Deb) -> Wanted:
-        return Wanted(f"{deb.name} {deb.version}", deb.sha256, deb.size, lambda: deb_sources(deb, suite, platform, snapshot))
+        return Wanted(f"{deb.name} {deb.version}", deb.sha256, deb.size, lambda: deb_sources(deb, suite, platform, snapshot), hint)
 
-    try:
-        fetch_all([wanted(deb) for deb in debs], store, progress)
-    except EnvlockError as error:
-        raise Problems([_with_remedy(finding) for finding in error.findings], exit_code_of(error)) from None
-
-
-def _with_remedy(finding: Finding) -> Finding:
-    if finding.id != FileGone.id:
-        return finding
-    why = finding.why or "mirrors drop a version some weeks after a newer one came"
-    elsewhere = f"set {archives.SNAPSHOT} to a snapshot service, or {archives.MIRROR} to a mirror that has it"
-    hint = f"lock again for the current version, or {elsewhere}"
-    return replace(finding, why=why, hint=hint)
+    fetch_all([wanted(deb) for deb in debs], store, progress)
 
 
 def deb_sources(deb: Deb, suite: str, platform: str, snapshot: str = "") -> Iterator[str | Path]:
@@ -154,7 +143,7 @@ def _update_failed(suite: str, output: str) -> EnvlockError:
 
 def _closure(apt: aptget.Apt, sources: Sequence[Archive], asked: Sequence[str], suite: str) -> tuple[Deb, ...]:
     """All packages that installing `asked` on an empty system takes, sorted by name."""
-    done = apt.run("apt-get", "-qq", "--yes", "--print-uris", "install", *asked)
+    done = apt.run("apt-get", "-q", "--yes", "--print-uris", "install", *asked)
     if done.returncode != 0:
         raise _unsolvable(suite, done.stdout, done.stderr)
     chosen = {
