@@ -70,9 +70,9 @@ def find(name: str, catalogue: Catalogue) -> Gpu | None:
 
 
 def nearest_names(name: str, catalogue: Catalogue) -> list[str]:
-    """Up to three model names that look like this one."""
+    """Up to two model names that look like this one."""
     by_plain = {plain(model.name): plain(model.name) for model in catalogue.gpus}
-    return difflib.get_close_matches(plain(name), by_plain, n=3, cutoff=0.6)
+    return difflib.get_close_matches(plain(name), by_plain, n=2, cutoff=0.7)
 
 
 def generation(capability: Numbers, catalogue: Catalogue) -> Generation | None:

@@ -219,7 +219,7 @@ def library_findings(build: Build, here: Ground) -> list[Finding]:
         version = theirs or "of a version not known before it is pulled"
         what = f"{here.title} has {library} {version}, and torch brings {library} {own}" if own else f"{here.title} has {library} {version}"
         what += "" if own else ", and torch has its own built in"
-        why = f"{ours}; a copy that is loaded by mistake fails at run time ({id_.removeprefix('two-')} mismatch)"
+        why = f"{ours}; a process that loads the base's lib{id_.removeprefix('two-')} by mistake fails"
         findings.append(Finding(id_, "warning", what, where, why, f"use a base without {library}"))
     return findings
 

@@ -56,7 +56,7 @@ def release_of(asked: str, catalogue: Catalogue) -> Release | Finding:
 def _absent(asked: str, parts: tuple[int, ...], known: list[str], oldest: str, newest: str, catalogue: Catalogue) -> Finding:
     where = "stack.torch"
     if parts < numbers(oldest):
-        cuda = next(build.cuda for build in reversed(catalogue.builds) if build.torch == oldest and build.cuda is not None)
+        cuda = next(build.cuda for build in catalogue.builds if build.torch == oldest and build.cuda is not None)
         what = f"torch {asked} is older than what envlock supports"
         why = f"envlock knows releases from {oldest} (CUDA {cuda}) on; only from there on do CUDA's libraries come as wheels"
         return Finding("torch-unsupported", "error", what, where, why, f"use torch {oldest}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from packaging.markers import default_environment
@@ -82,10 +82,22 @@ def family_of(build: Build, catalogue: Catalogue) -> list[Family]:
     return sorted(exact, key=lambda row: row.project)
 
 
-def family_requirement(row: Family, build: Build) -> str:
-    """The exact requirement of a sister project, of the same build as torch."""
-    variant = f"+{build.variant}" if build.index == "pytorch" and row.torch == build.torch else ""
-    return f"{row.project}=={row.version}{variant}"
+def family_requirements(build: Build, asked: list[Asked], catalogue: Catalogue) -> dict[str, str]:
+    """What each sister project is held to: exactly the release of torch's, of the same build.
+
+    One whose metadata does not pin torch is held to what the spec says of it, else to the newest that the catalogue knows; on
+    PyTorch's own index, where that one may be missing, it is left free.
+    """
+    held = {}
+    for row in family_of(build, catalogue):
+        own = next((package.requirement for package in asked if package.name == row.project and package.requirement.specifier), None)
+        if row.pinned:
+            held[row.project] = f"{row.project}=={row.version}" + (f"+{build.variant}" if build.index == "pytorch" else "")
+        elif own is not None:
+            held[row.project] = f"{row.project}{own.specifier}"
+        else:
+            held[row.project] = row.project if build.index == "pytorch" else f"{row.project}=={row.version}"
+    return held
 
 
 def package_findings(build: Build, python: str, asked: list[Asked], catalogue: Catalogue) -> list[Finding]:
@@ -168,7 +180,9 @@ def _family(build: Build, package: Asked, catalogue: Catalogue) -> Iterator[Find
     other = next((r.torch for r in catalogue.family if r.project == package.name and package.allows(r.version) and r.pinned), None)
     what = f"{package.requirement} does not belong to torch {build.torch}"
     why = f"{package.name} {row.version} does; it is compiled against one torch and fails with any other"
-    hint = f"use {package.name}=={row.version}, or leave its version out" + (f"; or torch {other}" if other else "")
+    hint = f"use {package.name}=={row.version}, or leave its version out" + (
+        f"; what is asked for belongs to torch {other}" if other else ""
+    )
     yield Finding("torch-family", "error", what, package.where, why, hint)
 
 
@@ -233,9 +247,9 @@ def _is_part(asked: str, whole: str) -> bool:
     return full[: len(parts)] == parts
 
 
-def constraints(build: Build, python: str, spec: Spec, catalogue: Catalogue) -> tuple[str, ...]:
+def constraints(build: Build, python: str, spec: Spec, family: Iterable[str], catalogue: Catalogue) -> tuple[str, ...]:
     """What every package is held to: the torch family, NumPy's ABI, and the libraries that the spec names."""
-    held = [family_requirement(row, build) for row in family_of(build, catalogue)]
+    held = [text for text in family if Requirement(text).specifier]
     held += [f"numpy{row.constraint}" for row in catalogue.numpy if row.abi == build.numpy_abi]
     wished = {"nvidia-cudnn": spec.stack.cudnn, "nvidia-nccl": spec.stack.nccl}
     for name, pinned in sorted(pins(build, python).items()):

@@ -20,9 +20,10 @@ class Solution:
 
     `torch_requirement` is exact; with `torch_index` `pytorch` it and `family` are taken from PyTorch's own index below
     `torch_index_path` (`whl/cu121`), and nothing else is. `family` are requirements of torchvision and torchaudio that replace those
-    of the spec. `constraints` hold for every package. `glibc` is the base's, or the oldest that torch itself needs where the base
-    is not known. `python_packages` are the Debian packages that bring the Python where the base has none. `origins` says for each
-    value where it came from. `findings` are warnings and information; errors are raised instead.
+    of the spec; `family_versions` are the releases that go with this torch alone. `constraints` hold for every package. `requires`
+    are the pins of the torch build, None where its metadata could not be read. `glibc` is the base's, or the oldest that torch
+    itself needs where the base is not known. `python_packages` are the Debian packages that bring the Python where the base has
+    none. `origins` says for each value where it came from. `findings` are warnings and information; errors are raised instead.
     """
 
     stack: lock.Stack

@@ -91,8 +91,9 @@ def _solution(
 ) -> Solution:
     own = packages.pins(one, python)
     need = drivers.needs(cuda, catalogue) if cuda is not None else None
-    asked = {package.name for package in packages.asked_packages(spec, python)}
-    family = packages.family_of(one, catalogue)
+    asked = packages.asked_packages(spec, python)
+    family = packages.family_requirements(one, asked, catalogue)
+    names = {package.name for package in asked}
     triton = str(own["triton"]).removeprefix("==") if "triton" in own else None
     stack = lock.Stack(
         torch=one.torch,
@@ -113,15 +114,15 @@ def _solution(
         torch_requirement=one.requirement,
         torch_index="pytorch" if one.index == "pytorch" else "default",
         torch_index_path=f"whl/{one.variant}" if one.index == "pytorch" else "",
-        family=tuple(packages.family_requirement(row, one) for row in family if row.project in asked),
-        constraints=packages.constraints(one, python, spec, catalogue),
+        family=tuple(text for project, text in family.items() if project in names),
+        constraints=packages.constraints(one, python, spec, family.values(), catalogue),
         base=ground.base,
         glibc=ground.glibc or (major, minor),
         python_packages=ground.python_packages,
         origins=_origins(spec, one, origin, ground, need, catalogue),
         findings=tuple(_ordered(findings)),
         requires=one.requires,
-        family_versions={row.project: row.version for row in family},
+        family_versions={row.project: row.version for row in packages.family_of(one, catalogue) if row.pinned},
     )
 
 

@@ -54,19 +54,30 @@ def place(build: Build) -> str:
     return f"torch {build.torch} {kind}" + (" (PyTorch's own index)" if build.index == "pytorch" else "")
 
 
-def alternatives(wish: Wish, release: str, catalogue: Catalogue, *, cpu: bool = False) -> list[str]:
-    """The nearest builds that serve a wish, in words: another build of this release, the first newer release, the last older one."""
-    able = [build for build in catalogue.builds if (build.cuda is None) == cpu and fits(build, wish, catalogue)]
+def alternatives(wish: Wish, release: str, catalogue: Catalogue) -> list[str]:
+    """The nearest CUDA builds that serve a wish, in words.
+
+    Another build of this release; the first newer release, from the default index too where PyTorch's own has it first; with
+    neither, the last older release.
+    """
+    able = [build for build in catalogue.builds if build.cuda is not None and fits(build, wish, catalogue)]
     here = numbers(release)
     same = [build for build in able if build.torch == release]
     newer = [build for build in able if build.release > here]
     older = [build for build in able if build.release < here]
-    found = []
-    if same:
-        found.append(f"{place(same[0])}")
-    if newer:
-        first = min(build.release for build in newer)
-        found.append(f"the first newer release that does it: {place(next(build for build in newer if build.release == first))}")
-    elif older:
-        found.append(f"the last release that does it: {place(older[0])}")
+    found = [place(same[0])] if same else []
+    first = _earliest(newer)
+    first_default = _earliest([build for build in newer if build.index == "default"])
+    if first is not None and not same:
+        found.append(f"the first newer release: {place(first)}")
+    if first_default is not None and first_default != first:
+        found.append(f"the first of the default index: {place(first_default)}")
+    if not found and older:
+        found.append(f"the last release that does: {place(older[0])}")
     return found
+
+
+def _earliest(builds: list[Build]) -> Build | None:
+    """The preferred build of the oldest release among these."""
+    oldest = min((build.release for build in builds), default=None)
+    return next((build for build in builds if build.release == oldest), None)

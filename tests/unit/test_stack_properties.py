@@ -113,7 +113,7 @@ def build_of(solution: Solution) -> Build:
 
 
 @given(specs())
-@settings(deadline=None, max_examples=250)
+@settings(deadline=None, max_examples=150)
 def test_a_refusal_is_ours_and_says_what_to_do(data: dict[str, Any]) -> None:
     error = solved(data)
     assume(isinstance(error, EnvlockError))
@@ -127,7 +127,7 @@ def test_a_refusal_is_ours_and_says_what_to_do(data: dict[str, Any]) -> None:
 
 
 @given(st.one_of(likely_specs(), specs()))
-@settings(deadline=None, max_examples=250, suppress_health_check=[HealthCheck.filter_too_much])
+@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.filter_too_much])
 def test_an_accepted_stack_satisfies_every_rule(data: dict[str, Any]) -> None:
     solution = solved(data)
     assume(isinstance(solution, Solution))
@@ -169,7 +169,7 @@ def test_an_accepted_stack_satisfies_every_rule(data: dict[str, Any]) -> None:
     st.one_of(maybe, st.sampled_from(DRIVERS)),
     st.one_of(maybe, st.sampled_from(["3.9", "3.11", "3.13"])),
 )
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 def test_each_row_of_the_table_is_a_spec_that_is_accepted(models: list[str], driver: str | None, python: str | None) -> None:
     hosts = {model.host for model in CATALOGUE.gpus if model.name in models}
     assume("linux/arm64" not in hosts)
