@@ -7,7 +7,7 @@ import hashlib
 import io
 import json
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
@@ -64,15 +64,22 @@ def write_wheels(folder: Path, wheels: Mapping[str, bytes]) -> Path:
 
 
 @contextmanager
-def package_index(wheels: Mapping[str, bytes], others: Mapping[str, bytes] | None = None, *, json_pages: bool = True) -> Iterator[Server]:
-    """Serve wheels (and other files, such as source archives) below /simple/, as JSON or HTML pages; files by content below /packages/."""
+def package_index(
+    wheels: Mapping[str, bytes],
+    others: Mapping[str, bytes] | None = None,
+    *,
+    json_pages: bool = True,
+    place: Callable[[bytes, str], str] = content_path,
+) -> Iterator[Server]:
+    """Serve wheels (and other files, such as source archives) where `place` puts them, with full addresses on the JSON or HTML pages
+    of projects below /simple/."""
     with serving({}) as server:
         pages: dict[str, list[tuple[str, str, str]]] = {}
         for file, body in {**wheels, **(others or {})}.items():
-            path = "/" + content_path(body, file)
-            add_file(server, quote(path), body)
+            path = quote("/" + place(body, file))
+            add_file(server, path, body)
             project = canonicalize_name(file.rpartition(".tar.gz")[0].rpartition("-")[0] if file.endswith(".gz") else file.split("-")[0])
-            pages.setdefault(project, []).append((file, quote(path), hashlib.sha256(body).hexdigest()))
+            pages.setdefault(project, []).append((file, server.url + path, hashlib.sha256(body).hexdigest()))
         for project, files in pages.items():
             server.routes[f"/simple/{project}/"] = _json(project, files) if json_pages else html_page(files)
         yield server

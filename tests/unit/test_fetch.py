@@ -186,12 +186,11 @@ def test_sources_that_cannot_be_listed_are_named(store: Store) -> None:
     assert (finding.id, finding.why, finding.hint) == ("unreachable", "the index cannot be reached", "use a mirror")
 
 
-def test_a_host_that_is_down_is_not_waited_for_again(store: Store) -> None:
-    files = [wanted("http://127.0.0.1:9/a", body=bytes([n]), what=f"{n}") for n in range(40)]
-    patient = Transport(Patience(attempts=4, pause=0.2), {}, PipSettings())
-    with pytest.raises(Problems) as caught:
-        fetch_all(files, store, Silent(), transport=patient)
-    assert len(caught.value.findings) == 40
+def test_a_host_that_is_down_is_not_asked_again_and_again(store: Store) -> None:
+    with serving({"/a": Answer(status=500)}) as server:
+        files = [wanted(server.url + "/a", body=bytes([n]), what=f"{n}") for n in range(40)]
+        assert len(problems(store, *files)) == 40
+        assert len(server.requests) < 40 + 8 * QUICK.attempts
 
 
 def test_secrets_in_urls_are_sent_and_never_shown(store: Store) -> None:

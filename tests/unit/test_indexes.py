@@ -93,6 +93,12 @@ def test_find_links_of_pip_and_uv_are_joined_and_absent_ones_left_out(read: Call
     assert set(found.folders) == {tmp_path / "pip", tmp_path / "uv", tmp_path / "variable"}
 
 
+def test_extra_indexes_that_are_absent_folders_are_left_out(read: Callable[..., Indexes], tmp_path: Path) -> None:
+    (tmp_path / "simple").mkdir()
+    present = (tmp_path / "simple").as_uri()
+    assert read(PIP_EXTRA_INDEX_URL=f"{tmp_path.as_uri()}/absent {present}").unnamed == (present,)
+
+
 def test_no_index_leaves_no_default(read: Callable[..., Indexes]) -> None:
     assert read(PIP_NO_INDEX="1").default is None
     assert read("no-index = true\n").default is None

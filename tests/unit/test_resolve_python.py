@@ -110,7 +110,8 @@ def test_every_wheel_is_locked_by_the_bytes_that_were_fetched(store: Store, user
 
 def test_a_lock_is_the_same_from_a_mirror_from_html_pages_and_from_a_folder(tmp_path: Path, user: Callable[..., dict[str, str]]) -> None:
     asked = wish("torch==2.5.1")
-    with package_index(PUBLIC) as index, package_index(PUBLIC, json_pages=False) as mirror:
+    elsewhere = package_index(PUBLIC, json_pages=False, place=lambda body, file: f"mirror/{file}")
+    with package_index(PUBLIC) as index, elsewhere as mirror:
         folder = write_wheels(tmp_path / "wheels", {FILELOCK: PUBLIC[FILELOCK]})
         locks = [
             resolve(asked, Store(tmp_path / "a"), user(index.url)),
@@ -131,6 +132,14 @@ def test_pins_of_an_older_lock_are_kept_until_upgraded(store: Store, user: Calla
         assert kept == old
         assert resolve(wish("filelock"), store, user(index.url))["filelock"].version == "3.0"
         assert resolve(wish("filelock>2"), store, user(index.url), keep=tuple(old.values()))["filelock"].version == "3.0"
+
+
+def test_settings_that_would_change_the_choice_do_not(store: Store, tmp_path: Path, user: Callable[..., dict[str, str]]) -> None:
+    (tmp_path / "held.txt").write_text("filelock<3\n")
+    held = str(tmp_path / "held.txt")
+    with package_index(PUBLIC) as index:
+        environ = user(index.url, UV_CONSTRAINT=held, PIP_CONSTRAINT=held, UV_RESOLUTION="lowest", UV_TORCH_BACKEND="cu121")
+        assert resolve(wish("filelock"), store, environ)["filelock"].version == "3.0"
 
 
 def test_the_wheel_that_suits_the_target_best_is_chosen(store: Store, user: Callable[..., dict[str, str]]) -> None:
