@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
@@ -57,12 +58,21 @@ def connect(host: str | None = None, environ: Mapping[str, str] = os.environ) ->
     """
     endpoint = find_endpoint(host, environ)
     with told(endpoint, "asking for its version"):
+        _knock(endpoint)
         tls: Any = endpoint.tls or False
         api = APIClient(base_url=endpoint.url, version="auto", timeout=FIRST_ANSWER, tls=tls, use_ssh_client=True)
         info = api.info()
         version = api.version()
     api.timeout = ANSWER
     return Engine(api, endpoint, _read_info(info, version))
+
+
+def _knock(endpoint: Endpoint) -> None:
+    """Open and close a connection to a Unix socket: the SDK leaves one open that fails."""
+    if endpoint.socket is not None:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            probe.settimeout(FIRST_ANSWER)
+            probe.connect(str(endpoint.socket))
 
 
 def _read_info(info: Mapping[str, Any], version: Mapping[str, Any]) -> EngineInfo:

@@ -71,7 +71,7 @@ def explain(error: BaseException, endpoint: Endpoint, doing: str) -> EnvlockErro
     if isinstance(error, InvalidVersion):
         hint = "update the older of the two: the engine, or the SDK with `pip install --upgrade docker`"
         return EngineApi("the engine and the Docker SDK speak different API versions", where=str(endpoint), why=text, hint=hint)
-    if isinstance(error, APIError) or not _is_connection(error):
+    if isinstance(error, APIError) or "Not supported URL scheme" in text:
         return of_answer(text, endpoint, doing)
     return _no_engine(error, text, endpoint, doing)
 
@@ -109,10 +109,6 @@ def _no_engine(error: BaseException, text: str, endpoint: Endpoint, doing: str) 
         what, why = f"the Docker engine went away while {doing}", text
         hint = "see whether it runs (`docker info`) and what its log says, then run the command again: what was finished is kept"
     return NoEngine(what, where=str(endpoint), why=why, hint=hint)
-
-
-def _is_connection(error: BaseException) -> bool:
-    return isinstance(error, OSError | urllib3.exceptions.HTTPError) or any(isinstance(e, OSError) for e in _chain(error))
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
