@@ -20,7 +20,8 @@ status
     format, a negative control could not be provoked); `not-run`: it could not be tried here, `why` says what is missing. Fails make
     the verdict `fails` (exit 1); else a `not-run` makes it `inconclusive` (exit 8); else it is `holds` (exit 0).
 outcome
-    what was seen where a status alone does not tell: `equal`, `raises`, `differs`, `not-discriminating`, `crashed`, `timed-out`; or null.
+    what was seen where a status alone does not tell: `equal`, `raises`, `differs`; of a negative control `seen`,
+    `not-discriminating`; `crashed`, `timed-out`; or null.
     At the levels below strict an op that differs passes with `differs`: nothing was promised, and the report names it.
 finding, fault
     a kebab-case id of a known fault (`cudnn-shadowed`), and whether the image or the host is at fault: `image`, `host` or null.
@@ -50,7 +51,7 @@ SELFTEST = "1"
 """Version of the computations behind the fingerprints: fingerprints of two versions are not to be compared."""
 
 STATUSES = ("pass", "fail", "unsupported", "not-run")
-OUTCOMES = ("equal", "raises", "differs", "not-discriminating", "crashed", "timed-out")
+OUTCOMES = ("equal", "raises", "differs", "seen", "not-discriminating", "crashed", "timed-out")
 
 
 @dataclass(frozen=True)
