@@ -93,7 +93,7 @@ class Transport:
 
     def pause(self, fault: Fault, attempt: int) -> float:
         """Seconds to wait after the `attempt`-th failure in a row."""
-        own = self.patience.pause * 2 ** (attempt - 1)
+        own = self.patience.pause * 2.0 ** (attempt - 1)
         return min(LONGEST_PAUSE, own if fault.pause is None else max(own, fault.pause))
 
     def _session(self) -> requests.Session:
