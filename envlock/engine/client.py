@@ -222,7 +222,8 @@ class Engine:
 
     def export(self, reference: str) -> Iterator[bytes]:
         """The merged file tree of an image as one tar, in pieces."""
-        with self.container(reference, ["none"]) as container, told(self.endpoint, "exporting an image"):
+        # An engine makes a container's working folder where the image has none; there always is a root folder.
+        with self.container(reference, ["none"], workdir="/") as container, told(self.endpoint, "exporting an image"):
             yield from wire.pieces(wire.get(self._api, "/containers/{0}/export", container.id))
 
     # containers

@@ -85,8 +85,12 @@ class Sample:
         return self.files[layer.diff_id].open("rb")
 
     def with_layer(self, holds: str, files: dict[str, bytes]) -> Sample:
+        """The same with one more layer of files on top."""
+        return self.with_tar(holds, tar_of(files))
+
+    def with_tar(self, holds: str, tar: bytes) -> Sample:
         """The same with one more layer on top."""
-        layer, path = _layer(self.folder, holds, tar_of(files))
+        layer, path = _layer(self.folder, holds, tar)
         return Sample(make_image([*self.image.layers, layer], SETTINGS), {**self.files, layer.diff_id: path}, self.folder)
 
 

@@ -148,11 +148,16 @@ def test_a_source_that_fails_is_not_blamed_on_the_engine() -> None:
         raise FileNotFoundError(errno.ENOENT, "the layer is gone")
 
     body = Body(iter(failing, None))  # type: ignore[arg-type]
-    with pytest.raises(FileNotFoundError, match="the layer is gone"), told(HERE, "loading", body):
-        try:
-            list(body)
-        except OSError as error:
-            raise requests.ConnectionError(urllib3.exceptions.ProtocolError("Connection aborted.", error)) from error
+
+    def send() -> None:
+        with told(HERE, "loading", body):
+            try:
+                list(body)
+            except OSError as error:
+                raise requests.ConnectionError(urllib3.exceptions.ProtocolError("Connection aborted.", error)) from error
+
+    with pytest.raises(FileNotFoundError, match="the layer is gone"):
+        send()
 
 
 def test_our_own_errors_pass() -> None:

@@ -84,7 +84,7 @@ def test_digests_are_pinned() -> None:
 
 
 def test_the_order_of_variables_and_labels_is_no_part_of_the_digest() -> None:
-    other = replace(SETTINGS, environment=dict(reversed(SETTINGS.environment.items())))
+    other = replace(SETTINGS, environment=dict(reversed(list(SETTINGS.environment.items()))))
     assert make_image(LAYERS, other).digest == make_image(LAYERS, SETTINGS).digest
 
 
