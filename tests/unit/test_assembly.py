@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -56,3 +57,27 @@ def test_a_caller_who_stops_leaves_only_what_was_given_out(tmp_path):
     next(layers)
     layers.close()
     assert [path.name for path in tmp_path.iterdir()] == ["f0"]
+
+
+def test_a_layer_that_is_being_written_stops_when_the_caller_stops(tmp_path):
+    started, reads = threading.Event(), []
+
+    class Slow:
+        def __enter__(self) -> Slow:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+        def read(self, size: int) -> bytes:
+            started.set()
+            time.sleep(0.02)
+            reads.append(size)
+            return bytes(size) if len(reads) < 200 else b""
+
+    work = jobs(tmp_path, file("quick"), Entry("slow", "file", size=200 << 20, open=Slow))
+    layers = assemble(work, workers=2)
+    next(layers)
+    assert started.wait(30)
+    layers.close()
+    assert len(reads) < 100

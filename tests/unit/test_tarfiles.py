@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import subprocess
 import tarfile
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -118,3 +119,19 @@ def test_damaged_archives_are_refused():
         entries(b"no tar" * 1000)
     with pytest.raises(DamagedArchive):
         entries(b"")
+
+
+def test_a_large_archive_is_read_in_little_memory():
+    raw = tar_of(*(member(f"folder/file{n}", size=1) for n in range(10_000)))
+    tracemalloc.start()
+    count = sum(1 for _ in read_tar(io.BytesIO(raw), "some.tar"))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert count == 10_000
+    assert peak < 1_000_000
+
+
+def test_a_stream_is_read_to_its_end():
+    stream = io.BytesIO(tar_of(member("a")) + bytes(1_000_000))
+    assert len(list(read_tar(stream, "some.tar"))) == 1
+    assert stream.read() == b""
