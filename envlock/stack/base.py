@@ -250,7 +250,7 @@ def _may_start(condition: str, driver: str, catalogue: Catalogue) -> bool:
 
 
 def _term(term: str, have: dict[str, tuple[int, ...]]) -> bool:
-    match = re.fullmatch(r"(cuda|driver)(>=|<=|<|>|=|!=)([\d.]+)", term)
+    match = re.fullmatch(r"(cuda|driver)(>=|<=|!=|<|>|=)([0-9]{1,9}(?:\.[0-9]{1,9})*)", term)
     if not match:
         return True
     wanted = numbers(match[3])

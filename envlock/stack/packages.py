@@ -138,7 +138,7 @@ def _moved_pin(build: Build, package: Asked, pinned: SpecifierSet) -> Iterator[F
 
 def _single(package: Asked) -> str | None:
     """The one version that a requirement names, if it names one."""
-    exact = [part.version for part in package.requirement.specifier if part.operator in ("==", "===") and "*" not in part.version]
+    exact = [part.version for part in package.requirement.specifier if part.operator == "==" and "*" not in part.version]
     return exact[0] if exact else None
 
 

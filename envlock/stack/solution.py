@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -66,12 +67,12 @@ class BaseFacts:
         known = {**facts, **environment}
         system = (known.get("ID") or known.get("OS_ID") or "").strip('"')
         version = (known.get("VERSION_ID") or known.get("OS_VERSION_ID") or "").strip('"')
-        python = known.get("PYTHON_VERSION")
+        python = re.match(r"3\.\d+", known.get("PYTHON_VERSION", ""))
         return BaseFacts(
-            cuda=known.get("CUDA_VERSION") or None,
-            cudnn=_upstream(known.get("NV_CUDNN_VERSION") or known.get("CUDNN_VERSION")),
-            nccl=_upstream(known.get("NV_LIBNCCL_PACKAGE_VERSION") or known.get("NCCL_VERSION")),
-            python=".".join(python.split(".")[:2]) if python else None,
+            cuda=_version(known.get("CUDA_VERSION")),
+            cudnn=_version(known.get("NV_CUDNN_VERSION") or known.get("CUDNN_VERSION")),
+            nccl=_version(known.get("NV_LIBNCCL_PACKAGE_VERSION") or known.get("NCCL_VERSION")),
+            python=python[0] if python else None,
             torch=known.get("PYTORCH_VERSION") or None,
             distribution=f"{system} {version}".strip() or None,
             loader_path=known.get("LD_LIBRARY_PATH", ""),
@@ -93,6 +94,9 @@ class BaseFacts:
         )
 
 
-def _upstream(version: str | None) -> str | None:
-    """A Debian version without its revision: `8.9.0.131-1+cuda12.1` is 8.9.0.131."""
-    return version.partition("-")[0] if version else None
+def _version(text: str | None) -> str | None:
+    """The numbers at the front of what an image says (`8.9.0.131-1+cuda12.1` is 8.9.0.131); `""` where it says something else."""
+    if not text:
+        return None
+    match = re.match(r"\d{1,9}(?:\.\d{1,9})*", text, re.ASCII)
+    return match[0] if match else ""

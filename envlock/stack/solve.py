@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
+
 from envlock import lock
 from envlock.catalogue import Catalogue, drivers
 from envlock.catalogue.rows import Build
 from envlock.errors import Exit, Finding, Problems
 from envlock.runtime import settings
-from envlock.spec import Spec
+from envlock.spec import ImageBase, Spec
 from envlock.stack import base, build, packages, targets
 from envlock.stack.solution import BaseFacts, Solution
 from envlock.stack.wish import Wish
 
 SPEC = "the spec"
+MOST_DIGITS = 99
 SPEC_FAULTS = frozenset({"env-value", "env-override", "gpu-unknown", "debian-unknown"})
 
 
@@ -22,6 +25,7 @@ def solve(spec: Spec, catalogue: Catalogue, base_facts: BaseFacts | None = None)
     Raises `Problems` with every fault and warning: exit status 2 where all faults are the spec's own, 3 where no stack fits.
     `where` of a finding is a dotted path into the spec, as `stack.cuda` or `packages.1`.
     """
+    _refuse_endless_numbers(spec)
     gpus, findings = targets.find_gpus(spec.target.gpus, catalogue)
     findings += environment_findings(spec)
     wish = Wish(spec.target.platform, tuple(gpus), spec.target.driver, spec.python)
@@ -51,6 +55,18 @@ def solve(spec: Spec, catalogue: Catalogue, base_facts: BaseFacts | None = None)
         pure = all(finding.id in SPEC_FAULTS for finding in errors)
         raise Problems(_ordered(findings), Exit.USAGE if pure else Exit.NO_STACK)
     return _solution(spec, one, cuda, origin, ground, python, wish, findings, catalogue)
+
+
+def _refuse_endless_numbers(spec: Spec) -> None:
+    """Numbers of so many digits are no version, and Python refuses to read them."""
+    texts = {"stack.torch": spec.stack.torch, "stack.cuda": spec.stack.cuda, "target.driver": spec.target.driver}
+    texts |= {f"packages.{place}": text for place, text in enumerate(spec.packages)}
+    if isinstance(spec.base, ImageBase):
+        texts["base.image"] = spec.base.image
+    faults = [where for where, text in texts.items() if re.search(rf"\d{{{MOST_DIGITS + 1}}}", text or "")]
+    if faults:
+        what, hint = f"a number of more than {MOST_DIGITS} digits is no version", "write the version"
+        raise Problems([Finding("spec-value", "error", what, where, hint=hint) for where in faults], Exit.USAGE)
 
 
 def _choose(spec: Spec, wish: Wish, catalogue: Catalogue) -> tuple[Build, str | None, str] | Finding:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -122,9 +123,18 @@ def test_the_driver_floor_is_that_of_the_newest_gpu() -> None:
     assert accepted("2.8.0", target={"gpus": ["a100", "b200"]}).stack.driver_floor == "570.26"
 
 
-def test_ptx_alone_is_a_warning_and_needs_a_driver_that_compiles_it() -> None:
-    stack = {"cuda": "12.8"}
-    assert "gpu-ptx" not in ids(accepted("2.7.0", stack=stack, target={"gpus": ["rtx5090"]}).findings)
+@pytest.mark.parametrize(
+    ("driver", "id_", "severity"),
+    [("550.54.14", "gpu-ptx", "warning"), (None, "gpu-ptx", "warning"), ("535.104.05", "gpu-arch", "error")],
+)
+def test_ptx_alone_is_a_warning_and_needs_a_driver_that_compiles_it(driver: str | None, id_: str, severity: str) -> None:
+    with_ptx = [replace(build, architectures=("sm_80", "compute_80")) for build in CATALOGUE.builds if build.torch == "2.5.1"]
+    target = {"gpus": ["h100"], **({"driver": driver} if driver else {})}
+    try:
+        found = solve(spec_of("2.5.1", stack={"cuda": "12.4"}, target=target), replace(CATALOGUE, builds=tuple(with_ptx))).findings
+    except Problems as error:
+        found = error.findings
+    assert (id_, severity) in {(finding.id, finding.severity) for finding in found}
 
 
 def test_a_gpu_of_arm_hosts_on_another_platform() -> None:
@@ -319,6 +329,24 @@ def test_all_reasons_come_at_once_each_at_its_place() -> None:
 
 
 @pytest.mark.parametrize(
+    "fields",
+    [
+        {"target": {"driver": "9" * 5000}},
+        {"stack": {"cuda": "12." + "9" * 5000}},
+        {"packages": ["numpy==" + "9" * 5000]},
+        {"base": {"image": "python:" + "9" * 5000 + ".1"}},
+    ],
+)
+def test_a_number_without_end_is_a_fault_of_the_spec(fields: dict[str, Any]) -> None:
+    error = refused("2.0.1", **fields)
+    assert (ids(error.findings), exit_code_of(error)) == ({"spec-value"}, Exit.USAGE)
+
+
+def test_a_version_that_is_none_is_left_to_the_resolver() -> None:
+    accepted("2.0.1", python="3.11", packages=["triton===2.0.0", "einops===x"])
+
+
+@pytest.mark.parametrize(
     ("fields", "status"),
     [
         ({"env": {"CUBLAS_WORKSPACE_CONFIG": ":1"}}, Exit.USAGE),
@@ -362,6 +390,10 @@ def test_the_table_is_what_works_for_the_hardware_newest_first() -> None:
 
 def test_the_table_without_filters_has_every_build_of_the_platform() -> None:
     assert len(stack_rows(CATALOGUE)) == sum(build.platform == "linux/amd64" for build in CATALOGUE.builds)
+
+
+def test_the_table_for_a_driver_has_no_cpu_builds() -> None:
+    assert all(row.cuda != "cpu" for row in stack_rows(CATALOGUE, driver="580.95.05"))
 
 
 @pytest.mark.parametrize("filters", [{"gpus": ["h1000"]}, {"driver": "abc"}])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import yaml
@@ -13,7 +14,7 @@ from envlock.catalogue import drivers, gpus
 from envlock.catalogue.rows import Build, numbers
 from envlock.errors import EnvlockError, Exit, Problems, exit_code_of
 from envlock.spec import Spec, parse_spec
-from envlock.stack import Solution, located, solve, stack_rows
+from envlock.stack import BaseFacts, Solution, located, solve, stack_rows
 from envlock.stack.base import debian_bases
 from envlock.stack.packages import pins
 
@@ -162,6 +163,20 @@ def test_an_accepted_stack_satisfies_every_rule(data: dict[str, Any]) -> None:
         assert "numpy<2" in solution.constraints
         assert "numpy>=2" not in spec.packages
     assert ("triton" in pins(build, stack.python)) >= (stack.triton is not None)
+
+
+words = st.one_of(st.text(max_size=12), version_text, st.sampled_from(["cuda>=12.8 brand=tesla,driver>=470", "9.1.0-1", "ubuntu", "3.x"]))
+config_keys = st.sampled_from(
+    ["CUDA_VERSION", "NV_CUDNN_VERSION", "NCCL_VERSION", "PYTHON_VERSION", "PYTORCH_VERSION", "NVIDIA_REQUIRE_CUDA", "LD_LIBRARY_PATH"]
+)
+
+
+@given(st.dictionaries(config_keys, words), st.dictionaries(st.sampled_from(["ID", "VERSION_ID"]), words))
+@settings(deadline=None, max_examples=150)
+def test_an_image_may_say_anything(environment: dict[str, str], facts: dict[str, str]) -> None:
+    spec = parse({"name": "x", "stack": {"torch": "2.5.1"}, "base": {"image": "mine:1"}, "target": {"driver": "550.54.15"}})
+    with suppress(Problems):
+        solve(spec, CATALOGUE, BaseFacts.of_config(environment, facts))
 
 
 @given(
