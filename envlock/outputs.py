@@ -54,15 +54,23 @@ class FileComparison:
 
 def list_outputs(folder: Path) -> tuple[OutputFile, ...]:
     """Every regular file below a folder, by path."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
-    return tuple(describe(path, path.relative_to(folder).as_posix()) for path in files)
+    return tuple(describe(path, path.relative_to(folder).as_posix()) for path in regular_files(folder))
+
+
+def regular_files(folder: Path) -> list[Path]:
+    """The regular files below a folder, sorted; symbolic links are not followed."""
+    return sorted(path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
 
 
 def describe(path: Path, name: str) -> OutputFile:
     """A file by its bytes and by its meaning."""
+    return OutputFile(name, path.stat().st_size, sha256_of(path), values_digest(path))
+
+
+def sha256_of(path: Path) -> str:
+    """sha256 of a file's bytes, in hex."""
     with path.open("rb") as stream:
-        sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
-    return OutputFile(name, path.stat().st_size, sha256, values_digest(path))
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def values_digest(path: Path) -> str | None:
@@ -89,7 +97,7 @@ def values_digest(path: Path) -> str | None:
 
 def compare_folders(first: Path, second: Path) -> tuple[FileComparison, ...]:
     """Every path of two runs."""
-    ours, theirs = ({path.relative_to(f).as_posix() for path in f.rglob("*") if path.is_file()} for f in (first, second))
+    ours, theirs = ({path.relative_to(f).as_posix() for path in regular_files(f)} for f in (first, second))
     found = [FileComparison(path, "missing", "only the first run wrote it") for path in ours - theirs]
     found += [FileComparison(path, "extra", "only the second run wrote it") for path in theirs - ours]
     found += [compare_files(first / path, second / path, path) for path in ours & theirs]
