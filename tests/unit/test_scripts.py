@@ -219,7 +219,7 @@ ENVLOCK = """#!/bin/sh
 echo "envlock $1 DOCKER_HOST=$DOCKER_HOST" >>"$CALLS"
 case $1 in
 lock) for last; do :; done
-      case $* in *--upgrade*) echo fresh >"$last" ;; esac ;;
+      case $*$LOCK in *--upgrade*|*moved) echo fresh >"$last" ;; esac ;;
 build) grep -q fresh "$2" || exit "${BUILD_STATUS:-0}" ;;
 verify) echo "the report"; exit "${VERIFY_STATUS:-0}" ;;
 esac
@@ -255,6 +255,11 @@ def test_quickstart_locks_afresh_when_a_locked_file_is_gone(quick: Machine) -> N
     assert steps(quick)[1:-1] == ["envlock lock", "envlock build", "envlock lock", "envlock build", "envlock verify"]
     assert "locking examples/cpu.yaml afresh" in done.stderr
     assert (quick.root / "lockfiles/cpu.lock.yaml").read_text() == "lockfiles/cpu.lock.yaml"
+
+
+def test_quickstart_says_that_the_lock_moved(quick: Machine) -> None:
+    assert "note: locked afresh" not in quick.run("scripts/quickstart").stderr
+    assert "note: locked afresh" in quick.run("scripts/quickstart", LOCK="moved").stderr
 
 
 @pytest.mark.parametrize("status", [5, 7])
