@@ -7,7 +7,6 @@ decides between image and host, and a GPU that is not among the spec's targets i
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -81,27 +80,6 @@ def diagnose_exit(status: int, printed: str, evidence: Evidence = Evidence()) ->
     return found
 
 
-def diagnose_libraries(maps: Iterable[str]) -> tuple[Diagnosis, ...]:
-    """What the libraries that a process mapped say: cuDNN out of two folders, or a libcuda that the image brought along.
-
-    `maps` are paths of mapped files, as the last column of /proc/PID/maps has them.
-    """
-    paths = sorted({path.strip() for path in maps if path.strip().startswith("/")})
-    found = []
-    cudnn = {str(Path(path).parent) for path in paths if re.search(r"/libcudnn\w*\.so", path)}
-    if len(cudnn) > 1:
-        what = f"cuDNN's libraries come from {len(cudnn)} folders: {', '.join(sorted(cudnn))}"
-        row = _row("cudnn-shadowed")
-        found.append(Diagnosis(row.id, "image", row.exit, what, row.why, row.hint))
-    libcuda = next((path for path in paths if re.search(r"/libcuda\.so", path)), "")
-    if comes_with_image(libcuda):
-        what = f"the image brings its own libcuda, {libcuda}"
-        why = "it hides the one that fits the host's driver, and works on few GPUs and drivers only"
-        hint = "take the cuda-compat package out of the image, or its folder out of LD_LIBRARY_PATH and ld.so.conf"
-        found.append(Diagnosis("compat-in-image", "image", Exit.DOES_NOT_HOLD, what, why, hint))
-    return tuple(found)
-
-
 def exit_of(id_: str) -> Exit | None:
     """The exit status that goes with a diagnosis; None for an id that is not in the table."""
     return next((row.exit for row in _table() if row.id == id_), None)
@@ -142,10 +120,6 @@ def _fault(row: _Row, evidence: Evidence) -> Fault:
 def _cuda_version(number: str) -> str:
     """CUDA's versions as one integer: 1000 for the major, 10 for the minor (11040 is 11.4)."""
     return f"{int(number) // 1000}.{int(number) % 1000 // 10}" if number else ""
-
-
-def _row(id_: str) -> _Row:
-    return next(row for row in _table() if row.id == id_)
 
 
 @cache

@@ -9,9 +9,14 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from envlock.catalogue import load
+from envlock.catalogue.drivers import needs as driver_needs
+from envlock.catalogue.drivers import older
+from envlock.catalogue.gpus import runs_code
+from envlock.catalogue.rows import numbers
 from envlock.diagnose import diagnose
 from envlock.errors import Finding
-from envlock.host import Cpu, Host
+from envlock.host import Host
 from envlock.lock import Lock
 from envlock.nvidia import Gpu
 from envlock.progress import human_bytes
@@ -65,8 +70,10 @@ def needs_of_lock(lock: Lock) -> Needs:
 
 def needs_of_image(platform: str, environment: Mapping[str, str], size: int | None = None) -> Needs:
     """What an image that has no lock of ours asks for, by its config alone."""
-    cuda = re.match(r"\d+\.\d+", environment.get("CUDA_VERSION", ""))
-    return Needs(platform, environment, cuda[0] if cuda else None, size=size)
+    match = re.match(r"\d+\.\d+", environment.get("CUDA_VERSION", ""))
+    cuda = match[0] if match else None
+    driver = driver_needs(cuda, load()) if cuda else None
+    return Needs(platform, environment, cuda, driver.row.floor if driver else None, size=size)
 
 
 def examine(host: Host, needs: Needs | None = None) -> tuple[Finding, ...]:
@@ -156,11 +163,37 @@ def _cpu(host: Host, needs: Needs) -> Iterator[Finding]:
             yield Finding("cpu-too-old", "error", what, host.name, why, "use a newer host, or lock the spec with a lower value in `env`")
 
 
-def lacks_mkl_branch(cpu: Cpu, environment: Mapping[str, str]) -> bool:
-    """Whether MKL will take another branch than MKL_CBWR names: it is Intel's, and silently AUTO elsewhere or on a lesser CPU."""
-    value = environment.get("MKL_CBWR", "").removeprefix("BRANCH=").split(",")[0].upper()
-    wanted = INSTRUCTION_SETS.get({"AVX": "avx", "AVX2": "avx2"}.get(value, "avx512" if value.startswith("AVX512") else ""), frozenset())
-    return bool(wanted) and (cpu.vendor != "GenuineIntel" or not cpu.flags.issuperset(wanted))
+def describe(host: Host) -> tuple[tuple[str, str], ...]:
+    """What a person sees of a host: a label and its text, line by line."""
+    cpu, runtime = host.cpu, host.runtime
+    rows = [
+        ("host", " · ".join(part for part in (host.name, host.system, f"kernel {host.kernel}", "WSL2" if host.wsl2 else "") if part)),
+        ("cpu", f"{cpu.model} · {cpu.isa_level} · {cpu.cores} cores"),
+        ("memory", " · ".join(_sizes(("", host.memory), ("/dev/shm", host.shared_memory), ("disk free", host.disk_free)))),
+    ]
+    if runtime is not None:
+        ways = [*(["NVIDIA runtime"] if runtime.nvidia_runtime else []), *(["CDI"] if runtime.cdi_devices else [])]
+        kind = [*(["rootless"] if runtime.rootless else []), *(["remote"] if runtime.remote else [])]
+        rows.append(("engine", " · ".join([runtime.version, runtime.platform, *kind, f"GPUs by {' or '.join(ways) or 'no way'}"])))
+    driver = host.nvidia.driver
+    rows.append(("driver", f"{driver} · CUDA {host.nvidia.cuda or '?'} · read by {host.nvidia.source}" if driver else "none"))
+    rows += [(f"gpu {gpu.index}", _gpu_text(gpu)) for gpu in host.nvidia.gpus]
+    return tuple(rows)
+
+
+def _sizes(*sizes: tuple[str, int | None]) -> Iterator[str]:
+    for label, size in sizes:
+        if size is not None:
+            yield f"{label} {human_bytes(size)}".strip()
+
+
+def _gpu_text(gpu: Gpu) -> str:
+    switches = {"ECC": gpu.ecc, "persistence": gpu.persistence}
+    parts = [gpu.name, gpu.capability and f"capability {gpu.capability}", gpu.sm_count and f"{gpu.sm_count} SMs"]
+    parts += [gpu.memory and human_bytes(gpu.memory), gpu.max_sm_clock and f"SM clock {gpu.sm_clock or '?'} of {gpu.max_sm_clock} MHz"]
+    parts += [f"{name} {'on' if on else 'off'}" for name, on in switches.items() if on is not None]
+    parts += [f"MIG {', '.join(device.profile for device in gpu.mig_devices) or 'without devices'}" if gpu.mig else "", gpu.uuid]
+    return " · ".join(str(part) for part in parts if part)
 
 
 def _gpu_access(host: Host, needs: Needs) -> Iterator[Finding]:
@@ -192,22 +225,16 @@ def _driver(host: Host, needs: Needs) -> Iterator[Finding]:
     driver, floor = host.nvidia.driver, needs.driver_floor
     if not host.gpus_are_here or driver is None:
         return
-    if floor and _numbers(driver) < _numbers(floor):
+    if floor and older(driver, floor):
         what = f"the NVIDIA driver {driver} is too old: the image needs {floor} or later"
         why = f"its CUDA is {needs.cuda}" + (f", the driver's is {host.nvidia.cuda}" if host.nvidia.cuda else "")
         yield Finding(
             "driver-too-old", "error", what, host.name, why, "update the driver, or lock a stack for it (target.driver in the spec)"
         )
     elif needs.cuda and host.nvidia.cuda and _numbers(host.nvidia.cuda) < _numbers(needs.cuda):
-        if _numbers(host.nvidia.cuda)[:1] == _numbers(needs.cuda)[:1]:
-            what = f"the image's CUDA {needs.cuda} is newer than the driver's {host.nvidia.cuda}; minor-version compatibility carries it"
-            why = "the driver cannot compile PTX of the newer version, and features new in it are missing"
-            yield Finding("minor-version-window", "info", what, host.name, why, "update the driver to have all of it")
-        elif not floor:
-            what = f"the image's CUDA {needs.cuda} is of a newer major version than the driver's {host.nvidia.cuda}"
-            yield Finding(
-                "driver-too-old", "error", what, host.name, hint="update the driver, or use an image of the driver's CUDA major version"
-            )
+        what = f"the image's CUDA {needs.cuda} is newer than the driver's {host.nvidia.cuda}; minor-version compatibility carries it"
+        why = "the driver cannot compile PTX of the newer version, and features new in it are missing"
+        yield Finding("minor-version-window", "info", what, host.name, why, "update the driver to have all of it")
 
 
 def _requirements(host: Host, needs: Needs) -> Iterator[Finding]:
@@ -247,7 +274,7 @@ def _architectures(host: Host, needs: Needs) -> Iterator[Finding]:
         if gpu.capability is None:
             continue
         where = f"GPU {gpu.index} {gpu.name}"
-        if needs.architectures and not runs_on(needs.architectures, gpu.capability):
+        if needs.architectures and not runs_on(needs.architectures, gpu.capability, needs.cuda):
             what = f"torch in this image has no code for compute capability {gpu.capability}"
             why = f"it was built for {' '.join(needs.architectures)}"
             yield Finding(
@@ -258,26 +285,20 @@ def _architectures(host: Host, needs: Needs) -> Iterator[Finding]:
             yield Finding("not-a-target", "info", what, where, "torch has code for it; what fails on it is not the image's fault")
 
 
-def runs_on(architectures: tuple[str, ...], capability: str) -> bool:
-    """Whether code for these architectures (sm_XX, compute_XX) runs on a GPU of this capability.
+def runs_on(architectures: tuple[str, ...], capability: str, cuda: str | None) -> bool:
+    """Whether code for these architectures (sm_XX, compute_XX), compiled by this CUDA, runs on a GPU of this capability.
 
-    Machine code runs on the same major version with an equal or higher minor one; PTX is compiled for anything newer; code with a
-    suffix (sm_90a) runs on exactly its own capability. Source: torch/cuda/__init__.py of torch 2.15, DEVICE_REQUIREMENT.
+    Machine code by the catalogue's rules; PTX is compiled by the driver for anything as new or newer.
     """
-    major, minor = (int(part) for part in capability.split("."))
-    return any(_runs(architecture, (major, minor)) for architecture in architectures)
-
-
-def _runs(architecture: str, device: tuple[int, int]) -> bool:
-    match = re.fullmatch(r"(sm|compute)_(\d+)(\d)([af]?)", architecture)
-    if match is None:
-        return False
-    built = (int(match[2]), int(match[3]))
-    if match[4] == "a":
-        return built == device
-    if match[1] == "compute":
-        return built <= device
-    return built[0] == device[0] and built[1] <= device[1]
+    catalogue = load()
+    device = numbers(capability)
+    for architecture in architectures:
+        ptx = re.fullmatch(r"compute_(\d+)(\d)", architecture)
+        if ptx and (int(ptx[1]), int(ptx[2])) <= device:
+            return True
+        if architecture.startswith("sm_") and runs_code(architecture, device, numbers(cuda or "0"), catalogue):
+            return True
+    return False
 
 
 def _numbers(version: str) -> tuple[int, ...]:

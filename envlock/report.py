@@ -199,7 +199,7 @@ def judge(checks: Iterable[Check], remarks: Iterable[Remark] = ()) -> tuple[Verd
     not_run = [check for check in checks if check.status == "not-run"]
     passed = sum(check.status == "pass" for check in checks)
     if of_image or imagely:
-        first = of_image[0].title if of_image else imagely[0]
+        first = _first_words(of_image[0]) if of_image else imagely[0]
         count = len(of_image) + len(imagely)
         return "fail", f"does not hold: {_several(count, 'fault', 'faults')}, the first: {first}"
     if hostly:
@@ -213,6 +213,11 @@ def judge(checks: Iterable[Check], remarks: Iterable[Remark] = ()) -> tuple[Verd
     differing = sum(check.outcome == "differs" for check in checks)
     named = f"; {_several(differing, 'operation differs', 'operations differ')}, which this level allows" if differing else ""
     return "pass", f"holds: {_several(passed, 'check passed', 'checks passed')} and none failed{named}"
+
+
+def _first_words(check: Check) -> str:
+    """A check and the first line of why it failed."""
+    return f"{check.title}: {check.why.splitlines()[0]}" if check.why else check.title
 
 
 def stopped_by_host(check: Check) -> bool:

@@ -23,6 +23,7 @@ from envlock.errors import EnvlockError, ImageMissing
 from envlock.host import ContainerRuntime, Host, container_runtime, read_host
 from envlock.lock import Lock
 from envlock.progress import Progress
+from envlock.reference import Reference, held_against
 from envlock.report import Check, Fault, GpuFacts, HostFacts, ImageFacts, Remark, Report, Run, Status, Variable, judge
 from envlock.selftest_run import Options, SelfTestRun, shm_size
 from envlock.transcript import Transcript
@@ -80,6 +81,13 @@ def verify_on(host: Host, engine: Engine, reference: str, options: Options, prog
         environment=environment_rows(image, inside.lock),
         remarks=tuple(remarks),
     )
+
+
+def with_reference(report: Report, reference: Reference) -> Report:
+    """The report with its fingerprints held against a reference; the verdict follows anew."""
+    checks = (*report.checks, *held_against(report, reference))
+    verdict, summary = judge(checks, report.remarks)
+    return report.model_copy(update={"checks": checks, "verdict": verdict, "summary": summary})
 
 
 def find_image(engine: Engine, reference: str) -> EngineImage:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from envlock.diagnose import TABLE, Evidence, diagnose, diagnose_exit, diagnose_libraries
+from envlock.diagnose import TABLE, Evidence, diagnose, diagnose_exit
 from envlock.errors import Exit
 
 CASES = Path(__file__).parents[1] / "data" / "cases"
@@ -122,32 +122,6 @@ def test_a_killed_process_is_the_hosts_memory():
     found = diagnose_exit(137, "")
     assert found is not None
     assert (found.id, found.fault) == ("out-of-memory", "host")
-
-
-def test_cudnn_from_two_places_names_both_folders():
-    maps = [
-        "/opt/venv/lib/python3.11/site-packages/nvidia/cudnn/lib/libcudnn.so.9",
-        "/lib/x86_64-linux-gnu/libcudnn_engines_tensor_ir.so.9",
-    ]
-    (found,) = diagnose_libraries(maps)
-    assert found.id == "cudnn-shadowed"
-    assert "/opt/venv/lib/python3.11/site-packages/nvidia/cudnn/lib" in found.what
-    assert "/lib/x86_64-linux-gnu" in found.what
-
-
-def test_libcuda_of_the_image_is_found():
-    (found,) = diagnose_libraries(["/usr/local/cuda-11.3/compat/libcuda.so.465.19.01"])
-    assert (found.id, found.fault, found.exit) == ("compat-in-image", "image", Exit.DOES_NOT_HOLD)
-
-
-def test_libraries_of_a_sound_container_are_fine():
-    maps = [
-        "/usr/lib/x86_64-linux-gnu/libcuda.so.550.54.15",
-        "/opt/venv/lib/python3.11/site-packages/nvidia/cudnn/lib/libcudnn.so.9",
-        "[heap]",
-        "",
-    ]
-    assert diagnose_libraries(maps) == ()
 
 
 def test_endless_output_is_looked_at_from_its_end():

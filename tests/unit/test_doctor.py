@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from envlock.doctor import Needs, examine, lacks_mkl_branch, needs_of_image, runs_on
+from envlock.doctor import Needs, describe, examine, needs_of_image, runs_on
 from envlock.host import ContainerRuntime, Cpu, Host
 from envlock.nvidia import Gpu, MigDevice, Nvidia
 
@@ -88,19 +88,6 @@ def test_capping_below_the_cpu_is_fine():
     assert ids(HOST, replace(CUDA, environment={"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "AVX512_CORE"})) == []
 
 
-@pytest.mark.parametrize(
-    ("vendor", "value", "lacking"),
-    [
-        ("GenuineIntel", "AVX2", False),
-        ("AuthenticAMD", "AVX2", True),
-        ("GenuineIntel", "AVX512,STRICT", True),
-        ("AuthenticAMD", "COMPATIBLE", False),
-    ],
-)
-def test_mkl_branch_that_silently_does_not_apply(vendor, value, lacking):
-    assert lacks_mkl_branch(replace(HOST.cpu, vendor=vendor), {"MKL_CBWR": value}) is lacking
-
-
 def test_a_gpu_without_code_is_told():
     assert ids(gpu_host(capability="12.0"), CUDA, "error") == ["no-kernel-image"]
 
@@ -123,7 +110,7 @@ def test_a_gpu_outside_the_targets_is_said_and_allowed():
     ],
 )
 def test_code_runs_on_a_gpu(architectures, capability, runs):
-    assert runs_on(architectures, capability) is runs
+    assert runs_on(architectures, capability, "12.8") is runs
 
 
 def test_no_gpu_at_all_is_a_warning():
@@ -167,6 +154,15 @@ def test_a_remote_engine_is_not_judged_by_this_hosts_gpus():
     remote = replace(RUNTIME, endpoint="ssh://gpu-box", remote=True)
     host = replace(HOST, nvidia=Nvidia(), runtime=remote)
     assert ids(host) == ["remote-engine"]
+
+
+def test_a_host_is_described_for_people():
+    rows = dict(describe(gpu_host(sm_count=132, memory=85520809984, mig=True, mig_devices=(MigDevice("3g.40gb", "MIG-1"),))))
+    assert rows["engine"] == "26.1 · linux/amd64 · GPUs by NVIDIA runtime"
+    assert rows["driver"] == "550.54.15 · CUDA 12.4 · read by nvml"
+    for part in ("capability 9.0", "132 SMs", "85.5 GB", "ECC on", "MIG 3g.40gb", "GPU-1"):
+        assert part in rows["gpu 0"]
+    assert dict(describe(replace(HOST, nvidia=Nvidia(), runtime=None)))["driver"] == "none"
 
 
 def test_every_finding_says_what_to_do():
