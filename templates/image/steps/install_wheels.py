@@ -8,12 +8,13 @@ wheel; paths are relative to the current folder. Where a file is there already, 
 
 import base64
 import hashlib
+import json
 import os
 import posixpath
+import subprocess
 import sys
+import tempfile
 from pathlib import Path
-
-from compile_modules import compile_modules
 
 sys.path.insert(0, sys.argv[2])
 
@@ -62,6 +63,16 @@ def digest_of(stream):
     return hasher.digest(), size
 
 
+def compile_modules(modules):
+    """Compile modules in place, by the program that does nothing else: what is imported here would show in the bytes."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    with tempfile.NamedTemporaryFile("w", suffix=".json", dir="/dev/shm") as jobs:
+        json.dump([["", "", module] for module in modules], jobs)
+        jobs.flush()
+        program = [sys.executable, "-s", "-S", "-B", "-W", "ignore", os.path.join(here, "compile_modules.py"), jobs.name]
+        subprocess.run(program, check=True)
+
+
 def main(version, list_path):
     os.umask(0o022)
     for line in Path(list_path).read_text(encoding="utf-8").splitlines():
@@ -72,7 +83,7 @@ def main(version, list_path):
         with WheelFile.open(path) as source:
             destination = Destination(version, source.distribution)
             install(source, destination, {"INSTALLER": INSTALLER})
-        compile_modules([["", "", module] for module in destination.modules()])
+        compile_modules(destination.modules())
 
 
 if __name__ == "__main__":
