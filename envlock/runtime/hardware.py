@@ -93,3 +93,24 @@ def smi(field: str) -> str | None:
         return None
     lines = done.stdout.splitlines()
     return lines[0].strip() if lines else None
+
+
+def health() -> dict[str, Any] | None:
+    """Counts of uncorrected memory errors by GPU, and of Xid lines in the kernel's log where it may be read; None without nvidia-smi."""
+    command = ["nvidia-smi", "--query-gpu=index,ecc.errors.uncorrected.volatile.total", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    found: dict[str, Any] = ecc_counts(done.stdout)
+    try:
+        log = subprocess.run(["dmesg"], capture_output=True, text=True, timeout=30, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return found
+    return {**found, "Xid lines": log.count("NVRM: Xid")}
+
+
+def ecc_counts(text: str) -> dict[str, Any]:
+    """Counts from nvidia-smi's lines: `0, 3`. A GPU without error correction says `[N/A]`, which stays the same."""
+    rows = (line.split(",", 1) for line in text.splitlines() if "," in line)
+    return {f"GPU {index.strip()} memory errors": count.strip() for index, count in rows}

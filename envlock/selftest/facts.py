@@ -29,6 +29,7 @@ def collect() -> dict[str, Any]:
     if torch.version.cuda is not None:
         try:
             found["gpus"] = hardware.gpus(torch)
+            found["gpu_health"] = hardware.health()
         except Exception as error:
             found["gpu_error"] = f"{type(error).__name__}: {error}"
     return found

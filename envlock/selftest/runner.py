@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from envlock.selftest import children, groups
 from envlock.selftest.protocol import PROTOCOL, SELFTEST, Outcome, Result, dumps
-from envlock.selftest.worker import crashed
+from envlock.selftest.worker import START_AGAIN, crashed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -93,7 +93,7 @@ class GroupRun:
                 children.end(process)
             status = process.wait()
             listener.join(timeout=5)
-        if self._left:
+        if self._left and status != START_AGAIN:
             ended = children.Ended(status, "", "".join(self._printed), clock.passed)
             yield from self._died(clock.at, ended, time.monotonic() - clock.began)
 

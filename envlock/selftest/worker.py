@@ -12,6 +12,9 @@ from envlock.selftest import children, diagnoses, groups
 from envlock.selftest.checks import Check, Context, Settings, obstacle
 from envlock.selftest.protocol import Outcome, Result, dumps, failed
 
+START_AGAIN = 75
+"""Exit status of a process that asks for another to go on with the rest of its checks."""
+
 
 def context_of(data: dict[str, Any]) -> Context:
     """A context from its JSON form."""
@@ -62,6 +65,13 @@ def main() -> None:
             found = attempt(check, context)
             result = Result(check.id, group, check.title, check.proves, check.needs, found, time.monotonic() - start)
             print(dumps("check", **result.line()), file=stream, flush=True)
+            if is_poisoned(found):
+                os._exit(START_AGAIN)
+
+
+def is_poisoned(found: Outcome) -> bool:
+    """Whether a check has left CUDA unusable in this process: each later call would fail with the same error."""
+    return found.status == "fail" and ("CUDA error" in found.why or "CUDNN_STATUS_EXECUTION_FAILED" in found.why)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """."""
 
 from __future__ import annotations
+
 from envlock.selftest.checks import Check, Context
 
 
