@@ -222,12 +222,17 @@ def _render(template: str, report: Report) -> str:
     )
 
 
-def matrix(checks: Iterable[Check]) -> list[tuple[str, list[tuple[str, dict[str, Check]]]]]:
-    """Checks of one name side by side: group, then title with the check of each device."""
+Row = tuple[str, dict[str, Check]]
+
+
+def matrix(checks: Iterable[Check]) -> list[tuple[str, list[Row], dict[str, int]]]:
+    """Checks of one name side by side: group, its rows (title, check by device), and how many checks have each word."""
     groups: dict[str, dict[str, dict[str, Check]]] = {}
     for check in checks:
         groups.setdefault(check.group, {}).setdefault(check.title, {})[check.device] = check
-    return [(group, list(rows.items())) for group, rows in groups.items()]
+    return [
+        (group, list(rows.items()), counted(check for row in rows.values() for check in row.values())) for group, rows in groups.items()
+    ]
 
 
 def markdown_cell(text: str) -> str:
