@@ -64,6 +64,12 @@ def _program(tree: Tree, python: str, search: str) -> str:
     raise BuildFailed(f"the base has no Python {python}", where="base", why=f"there is no python{python} in {search}", hint=hint)
 
 
+def compiler(build: str, steps: Mapping[str, bytes]) -> str:
+    """What bytecode depends on besides the modules: Python's build, and the programs that compile (sha256 in hex)."""
+    programs = [hashlib.sha256(steps[name]).hexdigest() for name in (_PROGRAM, _RUNNER)]
+    return hashlib.sha256(canonical_json([build, programs])).hexdigest()
+
+
 def compile_wheels(
     wheels: Sequence[InstalledWheel],
     python: str,
@@ -88,8 +94,7 @@ def compile_wheels(
 
 
 def _key(wheel: Wheel, python: str, build: str, steps: Mapping[str, bytes]) -> str:
-    programs = [hashlib.sha256(steps[name]).hexdigest() for name in (_PROGRAM, _RUNNER)]
-    return recipe_key(_KIND, wheel=wheel.sha256, python=python, build=build, programs=programs)
+    return recipe_key(_KIND, wheel=wheel.sha256, python=python, compiler=compiler(build, steps))
 
 
 def _kept(store: Store, key: str) -> Path | None:

@@ -69,7 +69,7 @@ def _rank(wheel: Wheel) -> tuple[int, str]:
 def wheel_recipes(groups: Sequence[WheelGroup], python: str, compiler: str, below: Tree) -> tuple[str, ...]:
     """The recipe key of each group's layer over `below`, the tree of base and virtual environment.
 
-    `python` is major and minor version, `compiler` what `bytecode.python_build` says of the image's Python.
+    `python` is major and minor version, `compiler` what `bytecode.compiler` says of the image's Python and our programs.
     """
     hashes = [[wheel.sha256 for wheel in group.wheels] for group in groups]
     shared = {

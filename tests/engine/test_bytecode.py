@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 from wheel_helpers import make_wheel
 
 from envlock.errors import BuildFailed
-from envlock.layers.bytecode import Bytecode, compile_wheels, python_build
+from envlock.layers.bytecode import Bytecode, compile_wheels, compiler, python_build
 from envlock.layers.sandbox import put_files, stream_of
 from envlock.layers.tarfiles import read_tar
 from envlock.layers.wheelfile import InstalledWheel, open_wheel
@@ -83,6 +83,9 @@ def test_bytes_do_not_depend_on_seed_order_or_workers(tmp_path, base: PythonBase
     found = set()
     for seed, order, cores in (("0", paths, 1), ("1", paths[::-1], 2), ("random", sorted(paths, key=hash), 3)):
         program = STEPS["compile_modules.py"].replace(b"os.cpu_count()", str(cores).encode())
+        if seed == "random":  # as if the program had loaded the same modules before, and held their strings
+            program = program.replace(b"    held = []\n", b"    KEPT.append(code)\n    held = []\n")
+            program = b"import argparse, typing\nKEPT = []\n" + program
         jobs = json.dumps([["/envlock-sources/m", "/compiled", path] for path in order]).encode()
         with base.sandbox() as container:
             put_files(container, {**modules, "steps/jobs.json": jobs, "steps/compile_modules.py": program})
@@ -117,7 +120,7 @@ def test_a_wheel_without_modules_needs_no_container(tmp_path, base: PythonBase) 
 
 def test_a_worker_that_dies_is_told(tmp_path, base: PythonBase) -> None:
     wheel = opened(tmp_path, base)
-    steps = {**STEPS, "compile_modules.py": STEPS["compile_modules.py"].replace(b"    recorded =", b"    os.abort()\n    recorded =", 1)}
+    steps = {**STEPS, "compile_modules.py": STEPS["compile_modules.py"].replace(b"    held = []\n", b"    os.abort()\n", 1)}
     with pytest.raises(BuildFailed) as refused:
         compile_wheels([wheel], base.python, "b", steps, Store(tmp_path / "store"), base.sandbox, Silent())
     assert "a worker ended with wait status" in refused.value.why
@@ -128,3 +131,10 @@ def test_the_build_of_python_is_told_by_its_bytes(base: PythonBase) -> None:
     assert build == python_build(base.tree, base.python)
     with pytest.raises(BuildFailed, match=r"no Python 3\.1$"):
         python_build(base.tree, "3.1")
+
+
+def test_a_recipe_can_tell_what_compiled(base: PythonBase) -> None:
+    build = python_build(base.tree, base.python)
+    assert compiler(build, STEPS) == compiler(build, {**STEPS, "venv.sh": b"another"})
+    assert compiler(build, STEPS) != compiler("another", STEPS)
+    assert compiler(build, STEPS) != compiler(build, {**STEPS, "compile_modules.py": b"another"})

@@ -7,10 +7,13 @@ import io
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from layer_helpers import file, folder, hardlink, members, symlink, tree, written
 
 from envlock.errors import BuildFailed, HostileArchive
-from envlock.layers.canonical import ASSEMBLED, Entry, plan_layer, write_layer
+from envlock.layers.canonical import ASSEMBLED, Entry, plan_layer, read_tar, write_layer
+from envlock.layers.entry import is_stub
 
 ONE_OF_EACH = [
     file("usr/bin/tool", b"#!/bin/sh\n", mode=0o755, uid=1, gid=2),
@@ -142,3 +145,22 @@ def test_progress_is_told_every_byte():
     layer = write_layer([file("a", b"x" * 3_000_000)], target, "test", advance=told.append)
     assert sum(told) == layer.size
     assert len(told) > 2
+
+
+segment = st.text(st.characters(exclude_characters="/\0", exclude_categories=["Cs"]), min_size=1, max_size=120).filter(
+    lambda text: text not in (".", "..") and not text.startswith(".wh.")
+)
+paths = st.lists(segment, min_size=1, max_size=4).map("/".join)
+
+
+@given(st.lists(st.tuples(paths, st.integers(0, 2**40), st.integers(0, 2**31), st.binary(max_size=2000)), max_size=8))
+@settings(max_examples=60, deadline=None)
+def test_whatever_is_written_is_read_back(drawn):
+    entries = [file(path, text, mtime=mtime, uid=uid) for path, mtime, uid, text in drawn]
+    try:
+        raw = written(*entries)
+    except BuildFailed:  # two at one path, or one below another
+        return
+    kept = [entry for entry in entries if not is_stub(entry.path)]
+    read = {(e.path, e.mtime, e.uid, e.open().read()) for e in read_tar(io.BytesIO(raw), "x") if e.kind == "file"}
+    assert read == {(e.path, e.mtime, e.uid, e.open().read()) for e in kept}
