@@ -169,6 +169,13 @@ class NeedsCompiling(EnvlockError):
     exit_code = Exit.NO_STACK
 
 
+class BaseUnfit(EnvlockError):
+    """The base image is of a kind, or for a platform, that cannot be built on."""
+
+    id = "base-unfit"
+    exit_code = Exit.NO_STACK
+
+
 class FileConflict(EnvlockError):
     """Two wheels install different bytes at one path."""
 
@@ -290,6 +297,24 @@ class RateLimited(FetchError):
     """A source was asked too often."""
 
     id = "rate-limited"
+
+
+class BaseGone(FileGone):
+    """The registry no longer has the base image, or a part of it."""
+
+    id = "base-gone"
+
+
+class RegistryAuth(AccessDenied):
+    """The registry refuses the base image to this user, or has no such image: registries do not say which."""
+
+    id = "registry-auth"
+
+
+class RegistryRateLimited(RateLimited):
+    """The registry was asked too often."""
+
+    id = "registry-rate-limit"
 
 
 # build: exit 7 ---------------------------------------------------------------------------------------------------------

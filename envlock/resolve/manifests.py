@@ -1,0 +1,153 @@
+"""Manifests and configs of base images, OCI's and Docker's, read into the lock's terms. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from envlock.errors import BaseUnfit, DamagedArchive
+from envlock.lock import Blob, ImageBase
+
+OCI_INDEX = "application/vnd.oci.image.index.v1+json"
+OCI_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
+DOCKER_LIST = "application/vnd.docker.distribution.manifest.list.v2+json"
+DOCKER_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
+ACCEPTED = (OCI_INDEX, DOCKER_LIST, OCI_MANIFEST, DOCKER_MANIFEST)
+
+# ENV of NVIDIA's images that says what they hold; a moved tag is told by these.
+TELLING = ("CUDA_VERSION", "NV_CUDNN_VERSION", "NV_LIBNCCL_PACKAGE_VERSION", "NVIDIA_REQUIRE_CUDA", "PYTHON_VERSION", "PYTORCH_VERSION")
+LARGEST = 4 * 2**20  # bytes of a manifest or config (OCI distribution specification 1.1, "Pushing Manifests")
+
+
+@dataclass(frozen=True, slots=True)
+class Descriptor:
+    """What a manifest says of a blob."""
+
+    digest: str
+    size: int
+    media_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """One platform's manifest: its config and its layers, lowest first."""
+
+    digest: str
+    config: Descriptor
+    layers: tuple[Descriptor, ...]
+
+
+def read_json(raw: bytes, what: str) -> dict[str, Any]:
+    """A document that must be a JSON object. Raises `DamagedArchive`."""
+    try:
+        document = json.loads(raw)
+    except ValueError:
+        document = None
+    if not isinstance(document, dict):
+        raise DamagedArchive(f"{what} cannot be read", why="it is not a JSON object", hint="take the image from another source")
+    return document
+
+
+def is_index(document: Mapping[str, Any]) -> bool:
+    """Whether a document lists manifests; told by its content, since a media type may be missing in it."""
+    return isinstance(document.get("manifests"), list)
+
+
+def choose(index: Mapping[str, Any], platform: str, name: str) -> str:
+    """The digest of a platform's manifest in an index. Attestations are no images. Raises `BaseUnfit` where there is none."""
+    images = [entry for entry in index["manifests"] if isinstance(entry, dict) and not _is_attestation(entry)]
+    for entry in images:
+        if _fits(_platform(entry.get("platform")), platform):
+            return str(entry["digest"])
+    there = ", ".join(sorted({_platform(entry.get("platform")) for entry in images})) or "none"
+    hint = "choose another base, or `target.platform`"
+    raise BaseUnfit(f"{name} is not there for {platform}", where="base", why=f"it is there for {there}", hint=hint)
+
+
+def _is_attestation(entry: Mapping[str, Any]) -> bool:
+    annotations = entry.get("annotations") or {}
+    return "vnd.docker.reference.type" in annotations or _platform(entry.get("platform")).startswith("unknown/")
+
+
+def _platform(said: Any) -> str:
+    said = said if isinstance(said, dict) else {}
+    return "/".join(str(said[key]) for key in ("os", "architecture", "variant") if said.get(key))
+
+
+def _fits(there: str, platform: str) -> bool:
+    """Whether an image for one platform serves another: the same, or one of its variants where none was asked for."""
+    return there == platform or (platform.count("/") == 1 and there.startswith(f"{platform}/v8"))
+
+
+def read_manifest(raw: bytes, digest: str, name: str) -> Manifest:
+    """One platform's manifest. Raises `BaseUnfit` for what is not an image, `DamagedArchive` for what cannot be read."""
+    document = read_json(raw, f"the manifest of {name}")
+    if document.get("schemaVersion") != 2 or "layers" not in document:
+        why = (
+            "its manifest is of a form that Docker gave up in 2017"
+            if document.get("schemaVersion") == 1
+            else "its manifest lists no layers"
+        )
+        raise BaseUnfit(f"{name} is not an image that can be built on", where="base", why=why, hint="choose another base")
+    try:
+        config, *layers = [_descriptor(row) for row in (document["config"], *document["layers"])]
+    except (KeyError, TypeError, ValueError):
+        hint = "take the image from another source"
+        raise DamagedArchive(f"the manifest of {name} cannot be read", where=digest, why="a part is missing", hint=hint) from None
+    return Manifest(digest, config, tuple(layers))
+
+
+def _descriptor(row: Mapping[str, Any]) -> Descriptor:
+    return Descriptor(str(row["digest"]), int(row["size"]), str(row.get("mediaType") or ""))
+
+
+def image_base(
+    config: bytes, manifest: Manifest, *, kind: str, reference: str, index_digest: str | None, platform: str, facts: Mapping[str, str]
+) -> ImageBase:
+    """The base as the lock has it. Raises `BaseUnfit` where the image is for another platform, `DamagedArchive` for a strange config."""
+    document = read_json(config, f"the config of {reference}")
+    there = _platform(document)
+    if not _fits(there, platform):
+        hint = "choose another base, or `target.platform`"
+        raise BaseUnfit(f"{reference} is not there for {platform}", where="base", why=f"it is for {there or 'nothing known'}", hint=hint)
+    diff_ids = (document.get("rootfs") or {}).get("diff_ids") or []
+    if len(diff_ids) != len(manifest.layers):
+        why = f"its config names {len(diff_ids)} layers, its manifest {len(manifest.layers)}"
+        raise DamagedArchive(f"{reference} contradicts itself", where=manifest.digest, why=why, hint="take the image from another source")
+    return ImageBase.model_validate(
+        {
+            "kind": kind,
+            "reference": reference,
+            "index_digest": index_digest,
+            "manifest_digest": manifest.digest,
+            "config_digest": manifest.config.digest,
+            "config_size": manifest.config.size,
+            "layers": tuple(
+                Blob(digest=row.digest, size=row.size, media_type=row.media_type, diff_id=diff_id)
+                for row, diff_id in zip(manifest.layers, diff_ids, strict=True)
+            ),
+            "environment": environment_of(document),
+            "facts": dict(facts),
+        }
+    )
+
+
+def environment_of(config: Mapping[str, Any]) -> dict[str, str]:
+    """The ENV of a config."""
+    lines = (config.get("config") or {}).get("Env") or []
+    return dict(sorted(str(line).partition("=")[::2] for line in lines))
+
+
+def os_release_facts(text: str) -> dict[str, str]:
+    """The fields of os-release(5) that tell a distribution and its release."""
+    rows = (line.partition("=") for line in text.splitlines() if "=" in line and not line.startswith("#"))
+    fields = {key.strip(): value.strip().strip("\"'") for key, _, value in rows}
+    return {key: fields[key] for key in ("ID", "PRETTY_NAME", "VERSION_CODENAME", "VERSION_ID") if fields.get(key)}
+
+
+def what_changed(before: Mapping[str, str], now: Mapping[str, str], names: Iterable[str] = TELLING) -> tuple[str, ...]:
+    """The telling variables whose values differ, as `CUDA_VERSION 12.4.0 → 12.4.1`."""
+    rows = [(name, before.get(name, "none"), now.get(name, "none")) for name in names]
+    return tuple(f"{name} {old} → {new}" for name, old, new in rows if old != new)
