@@ -19,7 +19,7 @@ from envlock.fetch import fetch_all
 from envlock.layers import Layer
 from envlock.layers.assembly import Job, assemble
 from envlock.layers.base import bootstrap
-from envlock.layers.bytecode import compile_wheels, python_build
+from envlock.layers.bytecode import compile_wheels, compiler, python_build
 from envlock.layers.canonical import Plan, Tree
 from envlock.layers.recipes import recall_layer, recipe_key, remember_layer
 from envlock.layers.runtime import plan_runtime
@@ -135,7 +135,8 @@ class LayerMaker:
 
     @cached_property
     def _keys(self) -> tuple[str, ...]:
-        return wheel_recipes(self._groups, self._lock.stack.python, self._python_build, self._below)
+        made_by = compiler(self._python_build, self._steps)
+        return wheel_recipes(self._groups, self._lock.stack.python, made_by, self._below)
 
     @cached_property
     def _installed(self) -> tuple[tuple[InstalledWheel, ...], ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import marshal
 import random
 import subprocess
 import sys
@@ -29,6 +30,31 @@ def test_bytes_do_not_depend_on_what_was_compiled_before(tmp_path: Path) -> None
     assert len(one) == len(modules)
     assert one == other
     assert alone == {name: one[name] for name in alone}
+
+
+def test_bytes_do_not_depend_on_names_that_live_in_the_process(tmp_path: Path) -> None:
+    """Sets of constants are shared between functions or not, by which strings are interned when the module is compiled."""
+    (tmp_path / "s" / "p").mkdir(parents=True)
+    text = (
+        "def f(x):\n    return x == 'uniform' or x in {'uniform', 'distance'} or x in {1, 2.5}\n"
+        "def g(x):\n    return x in {'uniform', 'distance'} or x in {True, 2.5}\n"
+    )
+    (tmp_path / "s" / "p" / "m.py").write_text(text)
+    made = []
+    for number, parts in enumerate(([], ["uni|form", "dist|ance"])):
+        program = f"""
+import sys
+held = [sys.intern("".join(parts.split("|"))) for parts in {parts!r}]
+sys.path.insert(0, {str(PROGRAM.parent)!r})
+from compile_modules import compile_modules
+compile_modules([[{str(tmp_path / "s")!r}, {str(tmp_path / str(number))!r}, "p/m.py"]])
+"""
+        subprocess.run([sys.executable, "-B", "-c", program], check=True, env={"PYTHONHASHSEED": "0"})
+        made.append((tmp_path / str(number) / "p" / "__pycache__" / f"m.{sys.implementation.cache_tag}.pyc").read_bytes())
+    assert made[0] == made[1]
+    space: dict[str, object] = {}
+    exec(marshal.loads(made[0][16:]), space)
+    assert [space[name](value) for name in "fg" for value in ("distance", 1, 3)] == [True, True, False] * 2  # type: ignore[operator]
 
 
 def test_what_does_not_compile_is_left_out(tmp_path: Path) -> None:

@@ -7,11 +7,11 @@ __pycache__ folder that belongs to it. PEP 552 unchecked hashes: no time goes in
 module that does not compile is left out, as pip leaves it out. Needs Python 3.8.
 """
 
-import contextlib
 import importlib.machinery
 import importlib.util
 import json
 import marshal
+import operator
 import os
 import sys
 import types
@@ -30,28 +30,33 @@ def compile_module(sources, targets, path):
         code = importlib.machinery.SourceFileLoader("module", source).source_to_code(text, recorded)
     except (SyntaxError, ValueError, UnicodeError, RecursionError):
         return
-    held = []
-    hold_strings(code, held)
+    settled = share_sets(code, {})
     Path(target).parent.mkdir(parents=True, exist_ok=True)
     with Path(target).open("wb") as stream:
-        stream.write(importlib.util.MAGIC_NUMBER + UNCHECKED_HASH + importlib.util.source_hash(text) + marshal.dumps(code))
+        stream.write(importlib.util.MAGIC_NUMBER + UNCHECKED_HASH + importlib.util.source_hash(text) + marshal.dumps(settled))
 
 
-def hold_strings(constant, held):
-    """Hold each string of a code object once more.
+def share_sets(code, shared):
+    """The code with one object for all equal sets of constants (`x in {"a", "b"}`), in it and in the code inside of it.
 
-    marshal marks what has more than one holder (cpython issue 129724), and an interned string may have holders outside of this
-    module: those that were compiled before it in the same process. Held here, each has more than one, always.
+    Whether the compiler itself shares them depends on which strings are interned in the process already, hence on the modules that
+    were compiled before: it copies a set in which it has to exchange a string (cpython, intern_constants; issue 129724).
     """
-    if isinstance(constant, str):
-        held.append(constant)
-    elif isinstance(constant, (tuple, frozenset)):
-        for part in constant:
-            hold_strings(part, held)
-    elif isinstance(constant, types.CodeType):
-        held += (constant.co_filename, constant.co_name, getattr(constant, "co_qualname", ""))
-        held += constant.co_names + constant.co_varnames + constant.co_cellvars + constant.co_freevars
-        hold_strings(constant.co_consts, held)
+    constants = tuple(
+        share_sets(constant, shared) if isinstance(constant, types.CodeType) else shared_set(constant, shared)
+        for constant in code.co_consts
+    )
+    return code.replace(co_consts=constants) if any(map(operator.is_not, constants, code.co_consts)) else code
+
+
+def shared_set(constant, shared):
+    """The first set seen that is equal and of the same types, or the constant itself where it is no set."""
+    if not isinstance(constant, frozenset):
+        return constant
+    # Equal constants may differ: 1, 1.0 and True, 0.0 and -0.0.
+    parts = frozenset((type(part), repr(part)) for part in constant)
+    # Copied, so that the first is changed like all others and the code around it made anew, whether or not it was shared.
+    return shared.setdefault(parts, frozenset(list(constant)))
 
 
 def compile_modules(jobs):

@@ -65,11 +65,11 @@ def digest_of(stream):
 
 def compile_modules(modules):
     """Compile modules in place, by the program that does nothing else: what is imported here would show in the bytes."""
-    here = os.path.dirname(os.path.abspath(__file__))
+    compiler = str(Path(__file__).resolve().parent / "compile_modules.py")
     with tempfile.NamedTemporaryFile("w", suffix=".json", dir="/dev/shm") as jobs:
         json.dump([["", "", module] for module in modules], jobs)
         jobs.flush()
-        program = [sys.executable, "-s", "-S", "-B", "-W", "ignore", os.path.join(here, "compile_modules.py"), jobs.name]
+        program = [sys.executable, "-s", "-S", "-B", "-W", "ignore", compiler, jobs.name]
         subprocess.run(program, check=True)
 
 
