@@ -31,6 +31,9 @@ class Evidence:
     gpu_is_target: bool | None = None
 
 
+UNKNOWN = Evidence()
+
+
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
     """What some output means. `retry` says that another try may help."""
@@ -61,7 +64,7 @@ class _Row:
     retry: bool
 
 
-def diagnose(printed: str, evidence: Evidence = Evidence()) -> Diagnosis | None:
+def diagnose(printed: str, evidence: Evidence = UNKNOWN) -> Diagnosis | None:
     """The diagnosis of some output, or None where nothing in it is known."""
     text = printed[-MOST_TEXT:]
     for row in _table():
@@ -71,7 +74,7 @@ def diagnose(printed: str, evidence: Evidence = Evidence()) -> Diagnosis | None:
     return None
 
 
-def diagnose_exit(status: int, printed: str, evidence: Evidence = Evidence()) -> Diagnosis | None:
+def diagnose_exit(status: int, printed: str, evidence: Evidence = UNKNOWN) -> Diagnosis | None:
     """The diagnosis of a process that ended with `status` (shells and engines report a signal N as 128 + N, Python as -N)."""
     signal = -status if status < 0 else status - 128 if 128 < status < 192 else 0
     found = diagnose(printed, evidence)

@@ -23,7 +23,7 @@ from envlock import run_record
 from envlock.diagnose import diagnose_exit
 from envlock.doctor import examine, needs_of_image, needs_of_lock
 from envlock.engine import Bind, Container, Engine, EngineImage, Gpus, Output
-from envlock.errors import EnvlockError, Exit, Finding, Problems, UsageError, exit_code_of
+from envlock.errors import EnvlockError, Exit, Finding, Problems, UsageError
 from envlock.host import Host, container_runtime, read_host
 from envlock.lock import Lock
 from envlock.metrics import Metric, as_json, read_metrics, summarise
@@ -32,7 +32,7 @@ from envlock.progress import Progress
 from envlock.report import HostFacts, Remark
 from envlock.run_record import Input, OneRun, Record
 from envlock.runtime import settings
-from envlock.selftest_run import CACHES, DEFAULT_SHM
+from envlock.selftest_run import CACHES, DEFAULT_SHM, refusal
 from envlock.transcript import Transcript
 from envlock.verify import find_image, gpu_requests, host_facts, read_lock
 
@@ -192,8 +192,7 @@ class _Run:
         try:
             status, late = self._in_container()
         except EnvlockError as error:
-            side = "host" if exit_code_of(error) is Exit.HOST else "image"
-            self.remarks = tuple(Remark.of(finding, "host" if side == "host" else "image") for finding in error.findings)
+            self.remarks = refusal(error)
             return ()
         seconds = round(time.monotonic() - clock, 3)
         self.remarks = tuple(self._diagnosed(status, late))

@@ -229,7 +229,8 @@ def matrix(checks: Iterable[Check]) -> list[tuple[str, list[Row], dict[str, int]
     """Checks of one name side by side: group, its rows (title, check by device), and how many checks have each word."""
     groups: dict[str, dict[str, dict[str, Check]]] = {}
     for check in checks:
-        groups.setdefault(check.group, {}).setdefault(check.title, {})[check.device] = check
+        title = re.sub(r", (cpu|gpu|cuda:\d+)$", "", check.title)
+        groups.setdefault(check.group, {}).setdefault(title, {})[check.device] = check
     return [
         (group, list(rows.items()), counted(check for row in rows.values() for check in row.values())) for group, rows in groups.items()
     ]

@@ -8,17 +8,17 @@ from __future__ import annotations
 import io
 import tarfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from envlock.bundle import own_bundle, read_bundle
-from envlock.diagnose import Diagnosis, Evidence, diagnose, diagnose_exit
+from envlock.diagnose import UNKNOWN, Diagnosis, Evidence, diagnose, diagnose_exit
 from envlock.doctor import Needs
 from envlock.engine import Engine, EngineImage, Gpus
 from envlock.errors import EnvlockError, Exit, Finding, exit_code_of
 from envlock.lock import Lock
 from envlock.progress import Progress
-from envlock.report import Check, Remark
+from envlock.report import Check, Fault, Remark
 from envlock.transcript import Begun, Done, Started, Transcript
 
 GUEST_LIB = "/opt/envlock-selftest"
@@ -81,18 +81,9 @@ class SelfTestRun:
         try:
             status, late = self._in_container()
         except EnvlockError as error:
-            self.remarks = tuple(self._refused(error))
+            self.remarks = refusal(error, self._evidence({}))
             return
         self.remarks = tuple(self._ended(status, late))
-
-    def _refused(self, error: EnvlockError) -> Iterator[Remark]:
-        """Why no container could be had; the engine's words may tell more than its error does."""
-        found = diagnose(error.why, self._evidence({}))
-        if found is not None and found.fault == "image":
-            yield Remark.of(found.finding, found.fault)
-            return
-        for finding in error.findings:
-            yield Remark.of(finding, "host" if exit_code_of(error) is Exit.HOST else "image")
 
     def _in_container(self) -> tuple[int, bool]:
         ours = self._lock is not None
@@ -198,6 +189,15 @@ class SelfTestRun:
         found = diagnose(printed, self._evidence(check.evidence))
         unknown = check.finding in (None, "check-crashed")
         return found if found is not None and (unknown or found.id == check.finding) else None
+
+
+def refusal(error: EnvlockError, evidence: Evidence = UNKNOWN) -> tuple[Remark, ...]:
+    """Why no container could be had: the engine's words tell more than its error does where they are known."""
+    found = diagnose(error.why, evidence)
+    if found is not None:
+        return (Remark.of(replace(found.finding, where=error.where), found.fault),)
+    fault: Fault = "host" if exit_code_of(error) is Exit.HOST else "image"
+    return tuple(Remark.of(finding, fault) for finding in error.findings)
 
 
 def selftest_arguments(options: Options) -> tuple[str, ...]:

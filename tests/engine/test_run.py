@@ -1,13 +1,10 @@
 """A user's own command in a real engine: code read-only, results out, whoever the user is."""
 
-import select
-import socket
-import socketserver
-import threading
 from pathlib import Path
 
 import pytest
 from python_base import PythonBase, python_base  # noqa: F401
+from relay import relayed
 
 from envlock.engine import Engine, connect
 from envlock.errors import Exit
@@ -70,45 +67,11 @@ def test_a_failing_command_keeps_what_it_wrote(engine, base, code):
     assert (code.parent / "out/1/facts.json").exists()
 
 
-class Relay(socketserver.ThreadingTCPServer):
-    """Passes connections on loopback to a Unix socket: makes an engine on this host a remote one."""
-
-    daemon_threads = True
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        super().__init__(("127.0.0.1", 0), Passing)
-
-    @property
-    def url(self) -> str:
-        return f"tcp://127.0.0.1:{self.server_address[1]}"
-
-
-class Passing(socketserver.BaseRequestHandler):
-    """One connection, both ways until either side ends."""
-
-    def handle(self) -> None:
-        with socket.socket(socket.AF_UNIX) as upstream:
-            upstream.connect(str(self.server.path))  # type: ignore[attr-defined]
-            other = {self.request: upstream, upstream: self.request}
-            while True:
-                for ready in select.select(list(other), [], [])[0]:
-                    data = ready.recv(65536)
-                    if not data:
-                        return
-                    other[ready].sendall(data)
-
-
 def test_an_engine_over_tcp_gets_copies(engine, base, code):
     path = engine.endpoint.socket
     if path is None:
         pytest.skip("the engine is remote already")
-    with Relay(path) as relay:
-        serving = threading.Thread(target=relay.serve_forever, daemon=True)
-        serving.start()
-        with connect(relay.url) as remote:
-            record, *_ = run(remote, base, code)
-        relay.shutdown()
-        serving.join()
+    with relayed(path) as url, connect(url) as remote:
+        record, *_ = run(remote, base, code)
     assert (record.verdict, record.host.remote) == ("done", True), record.summary
     assert (code.parent / "out/1/deep/folder/model.bin").stat().st_size == 256 * 8192

@@ -8,21 +8,28 @@ import io
 import os
 import sys
 import tarfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from conftest import tar_of
 from python_base import PythonBase, python_base  # noqa: F401
+from relay import relayed
+from stand_in_nvidia import NvidiaEngine, nvidia_engine, why_not
 
 from envlock.config import LOCK_LABEL
-from envlock.engine import Engine
+from envlock.engine import Engine, connect
 from envlock.errors import Exit
+from envlock.host import Host, container_runtime, read_host
 from envlock.image import Settings, make_image
 from envlock.layers import Layer
+from envlock.nvidia import Gpu, Nvidia
 from envlock.progress import Silent
 from envlock.report import Report
 from envlock.selftest_run import Options
-from envlock.verify import verify
+from envlock.verify import verify, verify_on
 
 sys.path.append(str(Path(__file__).parents[1] / "unit"))
 from stand_in_engine import sample_lock
@@ -40,7 +47,8 @@ def runs(path):
 shared = os.statvfs("/dev/shm")
 facts = {"user": os.getuid(), "root": writable("/x"), "tmp": writable("/tmp/x"), "runs": runs("/tmp/y"),
          "links": sorted(os.listdir("/sys/class/net")), "shm": shared.f_frsize * shared.f_blocks,
-         "inductor": os.environ.get("TORCHINDUCTOR_CACHE_DIR"), "arguments": sys.argv[1:]}
+         "inductor": os.environ.get("TORCHINDUCTOR_CACHE_DIR"), "arguments": sys.argv[1:],
+         "visible": os.environ.get("NVIDIA_VISIBLE_DEVICES")}
 checks = [{"id": name, "group": "g", "title": name, "needs": []} for name in ("one", "two")]
 tell("start", selftest="1", settings={"level": "strict"}, facts={"gpus": []}, checks=checks)
 tell("check", **checks[0], status="pass", evidence=facts)
@@ -50,7 +58,7 @@ if os.environ.get("ODD") == "hang": time.sleep(600)
 tell("check", **checks[1], status="pass")
 tell("report", facts={}, measurements={})
 """
-LAUNCHER = b'#!/bin/sh\nexec python3.%d "$@"\n' % sys.version_info[1]
+LAUNCHER = b'#!/bin/sh\nexec python%b "$@"\n'
 
 
 def world_writable(folder: str) -> bytes:
@@ -70,29 +78,39 @@ def layer_of(raw: bytes, folder: Path) -> tuple[Layer, Path]:
 
 
 @pytest.fixture(scope="module")
-def image(engine: Engine, base: PythonBase, tmp_path_factory: pytest.TempPathFactory):
-    """An image that looks like one of ours."""
-    folder = tmp_path_factory.mktemp("verify")
-    environment = {"PATH": "/opt/venv/bin:/usr/bin:/bin", "PYTHONPATH": "/opt/envlock/lib", "PYTHONHASHSEED": "0"}
-    platform = engine.platform
-    stack = sample_lock().stack.model_copy(update={"cuda": None, "gpus": (), "driver_floor": None, "platform": platform})
-    lock = sample_lock(environment=environment, stack=stack)
+def parts(engine: Engine, base: PythonBase) -> list[bytes]:
+    """The layers of an image that looks like one of ours, its lock left out."""
     files = {
-        "opt/envlock/lock.json": lock.json_bytes,
         "opt/envlock/lib/envlock/__init__.py": b"",
         "opt/envlock/lib/envlock/selftest/__init__.py": b"",
         "opt/envlock/lib/envlock/selftest/__main__.py": PROGRAM,
     }
-    launcher = LAUNCHER.replace(b"python3.%d" % sys.version_info[1], f"python{base.python}".encode())
-    parts = [b"".join(engine.export(base.tag)), tar_of(files), tar_of({"opt/venv/bin/python": launcher}, mode=0o755), world_writable("tmp")]
-    made = [layer_of(part, folder) for part in parts]
+    launcher = LAUNCHER % base.python.encode()
+    exported = b"".join(engine.export(base.tag))
+    return [exported, tar_of(files), tar_of({"opt/venv/bin/python": launcher}, mode=0o755), world_writable("tmp")]
+
+
+@contextmanager
+def loaded(engine: Engine, parts: list[bytes], folder: Path, cuda: str | None = None) -> Iterator[str]:
+    """Such an image in an engine, by its tag."""
+    environment = {"PATH": "/opt/venv/bin:/usr/bin:/bin", "PYTHONPATH": "/opt/envlock/lib", "PYTHONHASHSEED": "0"}
+    stack = sample_lock().stack.model_copy(update={"cuda": cuda, "gpus": (), "driver_floor": None, "platform": engine.platform})
+    lock = sample_lock(environment=environment, stack=stack)
+    made = [layer_of(part, folder) for part in [*parts, tar_of({"opt/envlock/lock.json": lock.json_bytes})]]
     paths = {layer.diff_id: path for layer, path in made}
-    settings = Settings(platform, 0, environment, {LOCK_LABEL: lock.digest}, command=("python",))
+    settings = Settings(engine.platform, 0, environment, {LOCK_LABEL: lock.digest}, command=("python",))
     engine.load(make_image([layer for layer, _ in made], settings), [TAG], lambda layer: paths[layer.diff_id].open("rb"), Silent())
     try:
         yield TAG
     finally:
         engine.untag(TAG)
+
+
+@pytest.fixture(scope="module")
+def image(engine: Engine, parts: list[bytes], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Such an image in this host's engine."""
+    with loaded(engine, parts, tmp_path_factory.mktemp("verify")) as tag:
+        yield tag
 
 
 def seen(report: Report) -> dict:
@@ -144,3 +162,59 @@ def test_an_image_without_a_shell_is_told(engine, tmp_path):
         engine.untag(tag)
     assert report.exit_code(allow_partial=True) == Exit.DOES_NOT_HOLD
     assert report.remarks[-1].id == "program-missing"
+
+
+def test_an_engine_over_tcp_runs_it_too(engine, image):
+    if engine.endpoint.socket is None:
+        pytest.skip("the engine is remote already")
+    with relayed(engine.endpoint.socket) as url, connect(url) as remote:
+        report = verify(remote, image, Options(), Silent())
+    assert (report.verdict, report.host.remote) == ("pass", True), report.summary
+
+
+def with_gpu(engine: Engine) -> Host:
+    """This host as if it had a GPU: what a driver would tell, for an engine that is asked for real."""
+    host = read_host(container_runtime(engine.info, engine.endpoint))
+    return replace(host, nvidia=Nvidia("550.54.15", "12.4", (Gpu(0, "NVIDIA H100 80GB HBM3", "GPU-1", capability="9.0"),), "nvml"))
+
+
+def test_an_engine_without_nvidias_hook_is_the_hosts_matter(engine, parts, tmp_path):
+    host = with_gpu(engine)
+    runtime = replace(host.runtime, nvidia_runtime=True)
+    with loaded(engine, parts, tmp_path, cuda="12.4") as tag:
+        report = verify_on(replace(host, runtime=runtime), engine, tag, Options(), Silent())
+    assert "no-gpu-runtime" in [remark.id for remark in report.remarks]
+    assert report.exit_code(allow_partial=True) == Exit.HOST
+
+
+@pytest.fixture(scope="module")
+def nvidia() -> Iterator[NvidiaEngine]:
+    if reason := why_not():
+        pytest.skip(reason)
+    with nvidia_engine() as running:
+        yield running
+
+
+REFUSALS = {
+    "": None,
+    "nvidia-container-cli: requirement error: unsatisfied condition: cuda>=12.4, please update your driver": "requirement-unsatisfied",
+    "nvidia-container-cli: initialization error: nvml error: driver/library version mismatch": "driver-library-mismatch",
+    "nvidia-container-cli: initialization error: nvml error: driver not loaded": "driver-not-loaded",
+}
+
+
+@pytest.mark.parametrize("refusal", REFUSALS)
+def test_gpus_are_asked_for_and_refusals_understood(nvidia, parts, tmp_path, monkeypatch, refusal):
+    nvidia.refuse(refusal)
+    monkeypatch.setenv("PATH", f"{nvidia.folder}:{os.environ['PATH']}")
+    with connect(nvidia.url) as engine, loaded(engine, parts, tmp_path, cuda="12.4") as tag:
+        report = verify_on(with_gpu(engine), engine, tag, Options(), Silent())
+    assert nvidia.asked
+    errors = [remark.id for remark in report.remarks if remark.severity == "error"]
+    if refusal:
+        assert errors == [REFUSALS[refusal]]
+        assert report.exit_code(allow_partial=True) == Exit.HOST
+    else:
+        assert errors == []
+        assert seen(report)["visible"] == "all"
+        assert report.run.gpus == "nvidia"
