@@ -55,11 +55,10 @@ def check(spec: SpecPath, json: Json = False) -> None:
     Example: envlock check envlock.yaml
     """
     from envlock import console
-    from envlock.catalogue import load
-    from envlock.spec import read_spec
-    from envlock.stack import describe, solve
+    from envlock.locking import solve_file
+    from envlock.stack import describe
 
-    solution = solve(read_spec(spec), load())
+    _, solution = solve_file(spec)
     if json:
         console.print_json(
             {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from envlock import lock as locks
@@ -13,10 +13,10 @@ from envlock.catalogue import load
 from envlock.errors import Exit, Finding, LockMissing, Problems
 from envlock.lock import Built, Lock, LockFile
 from envlock.progress import Progress
-from envlock.resolve import resolve
+from envlock.resolve.inputs import resolve
 from envlock.sources import hash_requirements, list_files
-from envlock.spec import Spec, read_spec
-from envlock.stack import solve
+from envlock.spec import Spec, parse_spec, read_spec
+from envlock.stack import Solution, completed, located, located_problems, solve
 from envlock.store import Store, write_atomically
 
 SUFFIX = ".lock.yaml"
@@ -77,16 +77,28 @@ def _shortest(path: Path) -> Path:
         return path
 
 
+def solve_file(path: Path) -> tuple[Spec, Solution]:
+    """A spec file and the stack that it asks for; every complaint with its place in the file."""
+    raw = yamlfile.read_bytes(path)
+    spec = parse_spec(raw, path.name)
+    document = yamlfile.parse_text(raw, path.name)
+    try:
+        solution = solve(spec, load())
+    except Problems as error:
+        raise located_problems(error, document) from None
+    return spec, replace(solution, findings=located(solution.findings, document))
+
+
 def lock_spec(spec_path: Path, path: Path, store: Store, progress: Progress, *, upgrade: bool) -> MadeLock:
     """Resolve a spec and write its lock. What an older lock pinned is kept where it still fits, unless `upgrade`."""
-    spec = read_spec(spec_path)
+    spec, solution = solve_file(spec_path)
     before = locks.read(path) if path.exists() and not upgrade else None
-    made, findings = resolve(spec, spec_path.parent, store, progress, keep=before.lock if before else None)
+    made = resolve(spec, solution, spec_path.parent, store, progress, before.lock if before else None)
     changed = before is None or before.lock.digest != made.digest
     if changed:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, locks.dump(LockFile(lock=made)))
-    return MadeLock(made, findings, changed, tuple(changes_between(before.lock, made)) if before else ())
+    return MadeLock(made, solution.findings, changed, tuple(changes_between(before.lock, made)) if before else ())
 
 
 def changes_between(old: Lock, new: Lock) -> Iterator[str]:
@@ -154,10 +166,10 @@ def staleness(spec: Spec, folder: Path, lock: Lock) -> list[Finding]:
     now, then = list_files(spec, folder), lock.files
     for path in sorted({f.to for f in set(now) ^ set(then)}):
         stale(f"what goes to {path} changed since it was locked")
-    stack = solve(spec, load()).stack
+    stack = completed(solve(spec, load()).stack, lock.wheels)
     for field in type(stack).model_fields:
         was, is_now = getattr(lock.stack, field), getattr(stack, field)
-        if was != is_now and field not in ("triton",):
+        if was != is_now:
             stale(f"the catalogue now gives {field} {is_now} for this spec; {was} is locked")
     return found
 

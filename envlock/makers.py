@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from functools import cached_property, partial
+from importlib.metadata import version
 from io import FileIO
 from itertools import takewhile
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 from envlock import dockerfile
 from envlock.bundle import Bundle
 from envlock.environment import SYSTEM_PATH
-from envlock.errors import BuildFailed
+from envlock.errors import BuildFailed, HostNotReady
 from envlock.fetch import fetch_all
 from envlock.layers import Layer
 from envlock.layers.assembly import Job, assemble
@@ -140,6 +141,7 @@ class LayerMaker:
 
     @cached_property
     def _installed(self) -> tuple[tuple[InstalledWheel, ...], ...]:
+        _require_installer(self._lock)
         fetch_all([wheel_wanted(wheel) for wheel in self._lock.wheels], self._store, self._progress)
         paths = {wheel.sha256: self._store.path(wheel.sha256) for wheel in self._lock.wheels}
         return open_groups(self._groups, paths, self._lock.stack.python, self._below)
@@ -196,6 +198,15 @@ def runtime_layer(lock: Lock, bundle: Bundle, store: Store, base: Tree) -> Layer
     text = dockerfile.render(lock, bundle)
     with store.incoming(what="runtime layer") as blob:
         return plan_runtime(lock, bundle.below("lib"), text, store, base).write(blob, "self-test, start-up hook, lock")
+
+
+def _require_installer(lock: Lock) -> None:
+    """What is recorded of an installed wheel is the library's to say: raises `HostNotReady` unless it is the locked release."""
+    here = version("installer")
+    if here != lock.installer.version:
+        why = f"the lock was made with {lock.installer.version}; another release may write other records"
+        hint = f"pip install installer=={lock.installer.version}, or lock the spec again"
+        raise HostNotReady(f"this envlock runs with installer {here}", where="installer", why=why, hint=hint)
 
 
 def tree_of(layer: Layer, store: Store) -> Tree:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path, PurePosixPath
 
+from envlock import yamlfile
 from envlock.errors import FileUnreadable
 from envlock.lock import CopiedFile
+from envlock.resolve.requirements import read_requirements
 from envlock.spec import FileCopy, Spec
 from envlock.store import Store
 
@@ -15,8 +18,9 @@ LEFT_OUT = frozenset({"__pycache__", ".git", ".DS_Store", ".ipynb_checkpoints", 
 
 
 def hash_requirements(spec: Spec, folder: Path) -> dict[str, str]:
-    """sha256 of each requirement file that the spec names, by the name it has there."""
-    return {name: hashlib.sha256(_read(folder / name, name)).hexdigest() for name in spec.requirements}
+    """sha256 of each requirement file that the spec names and of those that they include, by their path beside the spec."""
+    files = read_requirements(folder / name for name in spec.requirements).files
+    return {os.path.relpath(path, folder): hashlib.sha256(yamlfile.read_bytes(path)).hexdigest() for path in files}
 
 
 def list_files(spec: Spec, folder: Path) -> tuple[CopiedFile, ...]:
@@ -50,13 +54,11 @@ def _file(path: Path, folder: Path, target: PurePosixPath) -> CopiedFile:
     name = path.relative_to(folder).as_posix()
     if path.is_symlink():
         raise FileUnreadable(f"{name} is a symbolic link", where=name, hint="copy the file itself, or name the place it points to")
-    content = _read(path, name)
-    executable = bool(path.stat().st_mode & 0o100)
-    return CopiedFile(source=name, to=str(target), sha256=hashlib.sha256(content).hexdigest(), size=len(content), executable=executable)
-
-
-def _read(path: Path, name: str) -> bytes:
     try:
-        return path.read_bytes()
+        with path.open("rb") as stream:
+            digest = hashlib.file_digest(stream, "sha256").hexdigest()
+            status = os.fstat(stream.fileno())
     except OSError as error:
         raise FileUnreadable(f"cannot read {name}", where=name, why=error.strerror or str(error), hint="the spec names it") from None
+    executable = bool(status.st_mode & 0o100)
+    return CopiedFile(source=name, to=str(target), sha256=digest, size=status.st_size, executable=executable)
