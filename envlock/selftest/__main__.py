@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from envlock.runtime.settings import LEVELS
-from envlock.selftest import children, groups, runner
+from envlock.selftest import children, groups, measure, runner
 from envlock.selftest.checks import Context, Settings
 from envlock.selftest.protocol import PROTOCOL, SELFTEST, dumps, summary, verdict
 
@@ -116,6 +116,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 print(dumps(line.pop("event"), **line), flush=True)
                 if "status" in line:
                     checks.append(line)
+        if options.measure:
+            measurements = measure.all_devices(context)
     except KeyboardInterrupt:
         interrupted = True
     said, status = ("interrupted", 130) if interrupted else verdict(checks)

@@ -51,7 +51,7 @@ class GroupRun:
         self._group = group
         self._context = context
         self._env = env
-        self._left: dict[str, Check] = {check.id: check for check in groups.checks(group, context)}
+        self._left: dict[str, Check] = {check.id: check for check in groups.listed(group, context)}
         self._printed: deque[str] = deque(maxlen=_LINES_KEPT)
 
     def lines(self) -> Iterator[dict[str, Any]]:
@@ -132,6 +132,6 @@ def announce(context: Context, wanted: tuple[str, ...]) -> str:
     listed = [
         {"id": check.id, "group": group, "title": check.title, "proves": check.proves, "needs": check.needs}
         for group in wanted
-        for check in groups.checks(group, context)
+        for check in groups.listed(group, context)
     ]
     return dumps("start", protocol=PROTOCOL, selftest=SELFTEST, settings=asdict(context.settings), facts=context.facts, checks=listed)
