@@ -1,5 +1,5 @@
 # cpu-classifier: torch 2.13.0 (cpu), Python 3.11
-# lock sha256:1b31aeed628d31932ffdfe3cf9f96d7eeaa96332c24686303cb4d49e3f8bec10
+# lock sha256:23f4d52ac070745acc2b80e025c8d618889a7c3fa1f7e68eaebb0d01b8530c69
 # Written by envlock 0.1.0. Every file that goes in lies beside this one, checked against its sha256. To build:
 #   DOCKER_BUILDKIT=1 docker build --network none -t cpu-classifier .
 
@@ -25,9 +25,9 @@ ENV ATEN_CPU_CAPABILITY=avx2 CUBLASLT_WORKSPACE_SIZE=4096 CUBLAS_WORKSPACE_CONFI
     NVTE_ALLOW_NONDETERMINISTIC_ALGO=0 OMP_DYNAMIC=FALSE OMP_NUM_THREADS=2 ONEDNN_MAX_CPU_ISA=AVX2 OPENBLAS_CORETYPE=Haswell \
     OPENBLAS_NUM_THREADS=2 PATH=/opt/venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin PYTHONHASHSEED=7 \
     PYTHONNOUSERSITE=1 TORCHINDUCTOR_DETERMINISTIC=1 VIRTUAL_ENV=/opt/venv
-LABEL dev.envlock.determinism=strict dev.envlock.lock.digest=sha256:1b31aeed628d31932ffdfe3cf9f96d7eeaa96332c24686303cb4d49e3f8bec10 \
+LABEL dev.envlock.determinism=strict dev.envlock.lock.digest=sha256:23f4d52ac070745acc2b80e025c8d618889a7c3fa1f7e68eaebb0d01b8530c69 \
       dev.envlock.release=0.1.0 org.opencontainers.image.base.name=debian:bookworm \
       org.opencontainers.image.created=2026-11-27T12:12:24Z \
       org.opencontainers.image.description="torch 2.13.0 (cpu), Python 3.11, locked by envlock" \
-      org.opencontainers.image.title=cpu-classifier org.opencontainers.image.version=1b31aeed628d
+      org.opencontainers.image.title=cpu-classifier org.opencontainers.image.version=23f4d52ac070
 CMD ["python"]
