@@ -1,13 +1,16 @@
-"""The two charts of a report as geometry: what determinism costs, and how far results spread without it. Templates draw them."""
+"""The two charts of a report as geometry: what determinism costs, and how far results spread without it. Templates draw them.
+
+The figures are those of the self-test's measure.py: by device, by operation or training, `cost` and `spread`.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-MOST_ROWS = 40
+MOST_ROWS = 24
 CHART = 460.0
 """Width of the plotted area in pixels."""
 SMALLEST = 1e-9
@@ -16,12 +19,13 @@ SMALLEST = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of a chart: its name, where its mark ends (0 to CHART pixels), and the figure in words."""
+    """One line of a chart: its name, where its mark and its interval end (0 to CHART pixels), and the figure in words."""
 
     name: str
     end: float
     label: str
     tone: str
+    interval: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,67 +38,78 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """Rows and axis; `rows` is empty where nothing was measured."""
+    """Rows, the largest first, and axis; `rows` is empty where nothing was measured, `more` says in words what has no row."""
 
     rows: tuple[Row, ...]
     ticks: tuple[Tick, ...]
     base: float = 0.0
+    more: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    name: str
+    figures: Mapping[str, Any]
 
 
 def cost_chart(measurements: Mapping[str, Any]) -> Chart:
     """Time with determinism over time without, one bar for each operation, 1 being no cost."""
-    rows = [(_name(row), ratio, row) for row in _rows(measurements, "cost") if (ratio := _number(row, "ratio")) is not None]
-    top = max([2.0, *(ratio for _, ratio, _ in rows)])
+    measured = list(_measured(measurements))
+    rows = [(ratio, item) for item in measured if (ratio := _number(item.figures, "cost", "ratio")) is not None]
+    rows.sort(key=lambda row: (-row[0], row[1].name))
+    top = max([2.0, *(_number(item.figures, "cost", "high") or ratio for ratio, item in rows[:MOST_ROWS])])
     scale = CHART / top
-    made = tuple(
-        Row(name, min(CHART, ratio * scale), f"{ratio:.2f}×{_times(row)}", "bad" if ratio > 2 else "warn" if ratio > 1.2 else "good")
-        for name, ratio, row in rows
-    )
+    made = tuple(_cost_row(ratio, item, scale) for ratio, item in rows[:MOST_ROWS])
     step = max(1, math.ceil(top / 6))
     ticks = tuple(Tick(value * scale, f"{value}×") for value in range(0, int(top) + 1, step))
-    return Chart(made, ticks, base=scale)
+    refused = [item.name for item in measured if "refused" in item.figures]
+    words = [f"{len(rows) - MOST_ROWS} with smaller ratios have no bar"] if len(rows) > MOST_ROWS else []
+    words += [f"refused, since there is no deterministic kernel: {', '.join(refused)}"] if refused else []
+    return Chart(made, ticks, base=scale, more="; ".join(words))
+
+
+def _cost_row(ratio: float, item: _Measured, scale: float) -> Row:
+    off, on = _number(item.figures, "cost", "off"), _number(item.figures, "cost", "on")
+    low, high = _number(item.figures, "cost", "low"), _number(item.figures, "cost", "high")
+    times = f"  {off * 1000:.3g} → {on * 1000:.3g} ms" if off is not None and on is not None else ""
+    interval = (min(CHART, low * scale), min(CHART, high * scale)) if low is not None and high is not None else None
+    tone = "bad" if ratio > 2 else "warn" if ratio > 1.2 else "good"
+    return Row(item.name, min(CHART, ratio * scale), f"{ratio:.2f}×{times}", tone, interval)
 
 
 def spread_chart(measurements: Mapping[str, Any]) -> Chart:
-    """Largest relative difference between repeats without determinism, on a logarithmic axis; equal results lie at its left end."""
-    rows = [(_name(row), size, row) for row in _rows(measurements, "spread") if (size := _number(row, "relative")) is not None]
-    low, high = math.log10(SMALLEST), 0.0
+    """Largest relative difference between repeats without determinism, on a logarithmic axis; equal results have no row."""
+    rows = [(size, item) for item in _measured(measurements) if (size := _number(item.figures, "spread", "relative")) is not None]
+    varying = sorted(((size, item) for size, item in rows if size > 0), key=lambda row: (-row[0], row[1].name))
+    low = math.log10(SMALLEST)
 
     def place(size: float) -> float:
-        return 0.0 if size <= 0 else CHART * min(1.0, max(0.02, (math.log10(size) - low) / (high - low)))
+        return CHART * min(1.0, max(0.02, 1 - math.log10(size) / low))
 
-    made = tuple(
-        Row(name, place(size), f"{size:.1e}{_repeats(row)}" if size > 0 else f"equal{_repeats(row)}", "warn" if size > 0 else "good")
-        for name, size, row in rows
-    )
+    made = tuple(Row(item.name, place(size), _spread_label(size, item), "warn") for size, item in varying[:MOST_ROWS])
     ticks = tuple(Tick(place(10.0**power), f"1e{power}") for power in range(int(low), 1, 3))
-    return Chart(made, ticks)
+    equal = len(rows) - len(varying)
+    return Chart(made, ticks, more=f"{equal} of {len(rows)} operations gave the same bits in every repeat" if rows else "")
 
 
-def _rows(measurements: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
-    rows = measurements.get(key)
-    return [row for row in rows if isinstance(row, Mapping)][:MOST_ROWS] if isinstance(rows, list) else []
+def _spread_label(size: float, item: _Measured) -> str:
+    distinct, runs = _number(item.figures, "spread", "distinct"), _number(item.figures, "spread", "runs")
+    return f"{size:.1e}" + (f"  {distinct:.0f} results in {runs:.0f} runs" if distinct and runs else "")
 
 
-def _name(row: Mapping[str, Any]) -> str:
-    device = row.get("device")
-    name = str(row.get("name", ""))
-    return f"{name} ({device})" if device not in (None, "", "cpu") else name
+def _measured(measurements: Mapping[str, Any]) -> Iterator[_Measured]:
+    """Everything that has figures; what a self-test of another version wrote otherwise is passed over."""
+    for device, kinds in measurements.items():
+        for kind, word in (("operations", ""), ("trainings", "training ")):
+            rows = kinds.get(kind) if isinstance(kinds, Mapping) else None
+            for name, figures in rows.items() if isinstance(rows, Mapping) else ():
+                if isinstance(figures, Mapping):
+                    yield _Measured(f"{word}{name}, {device}", figures)
 
 
-def _number(row: Mapping[str, Any], key: str) -> float | None:
-    value = row.get(key)
+def _number(figures: Mapping[str, Any], part: str, key: str) -> float | None:
+    inner = figures.get(part)
+    value = inner.get(key) if isinstance(inner, Mapping) else None
     if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value) or value < 0:
         return None
     return float(value)
-
-
-def _times(row: Mapping[str, Any]) -> str:
-    """Both times in milliseconds, where they were given in seconds."""
-    without, with_ = _number(row, "seconds_without"), _number(row, "seconds_with")
-    return f"  {without * 1000:.2f} → {with_ * 1000:.2f} ms" if without is not None and with_ is not None else ""
-
-
-def _repeats(row: Mapping[str, Any]) -> str:
-    count = _number(row, "repeats")
-    return f"  in {count:.0f} repeats" if count is not None else ""

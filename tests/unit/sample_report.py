@@ -64,8 +64,18 @@ HOST = HostFacts(
 )
 RUN = Run(command="envlock verify resnet-cifar:latest", envlock="0.1.0", selftest="1", started="2026-11-29T18:00:00Z", seconds=42.0)
 MEASUREMENTS = {
-    "cost": [{"name": "index_add", "device": "cuda:0", "ratio": 1.4}, {"name": "conv2d backward", "device": "cuda:0", "ratio": 2.3}],
-    "spread": [{"name": "index_add", "relative": 2e-6, "repeats": 20}, {"name": "matmul", "relative": 0, "repeats": 20}],
+    "cpu": {"operations": {"matmul": {"spread": {"runs": 10, "distinct": 1, "largest": 0.0, "relative": 0.0}}}, "trainings": {}},
+    "cuda:0": {
+        "operations": {
+            "index_add": {
+                "spread": {"runs": 10, "distinct": 7, "largest": 0.5, "relative": 2e-6},
+                "cost": {"off": 1e-4, "on": 1.4e-4, "ratio": 1.4, "low": 1.3, "high": 1.5},
+            },
+            "conv2d": {"cost": {"off": 1e-3, "on": 2.3e-3, "ratio": 2.3, "low": 2.2, "high": 2.4}},
+            "grid_sample2d": {"refused": "grid_sampler_2d_backward_cuda does not have a deterministic implementation"},
+        },
+        "trainings": {"conv": {"cost": {"off": 0.1, "on": 0.11, "ratio": 1.1, "low": 1.0, "high": 1.2}}},
+    },
 }
 HOST_REMARK = Remark(id="gpu-lost", severity="error", what="the GPU can no longer be reached", hint="restart the host", fault="host")
 

@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 from xml.etree import ElementTree
 
 import pytest
-from sample_report import FAILING, HOST_REMARK, NOT_RUN, check, report
+from sample_report import FAILING, HOST_REMARK, MEASUREMENTS, NOT_RUN, check, report
 
 from envlock.report_charts import CHART, cost_chart, spread_chart
 from envlock.report_forms import counted, markdown_cell, to_github, to_html, to_junit, to_markdown, to_text, write_all
@@ -117,18 +117,32 @@ def test_all_forms_are_written(tmp_path):
     assert sorted(path.name for path in (tmp_path / "new" / "folder").iterdir()) == [path.name for path in sorted(written)]
 
 
-def test_chart_rows_lie_on_their_axes():
-    cost = cost_chart(FULL.measurements)
-    assert [row.tone for row in cost.rows] == ["warn", "bad"]
-    assert all(0 <= row.end <= CHART for row in cost.rows)
-    spread = spread_chart(FULL.measurements)
-    assert spread.rows[1].end == 0
-    assert spread.rows[1].label.startswith("equal")
+def test_cost_rows_lie_on_their_axis_the_dearest_first():
+    chart = cost_chart(MEASUREMENTS)
+    assert [row.name for row in chart.rows] == ["conv2d, cuda:0", "index_add, cuda:0", "training conv, cuda:0"]
+    assert [row.tone for row in chart.rows] == ["bad", "warn", "good"]
+    assert all(0 <= row.interval[0] <= row.end <= row.interval[1] <= CHART for row in chart.rows)
+    assert "grid_sample2d, cuda:0" in chart.more
 
 
-@pytest.mark.parametrize(
-    "rows", ["no list", [1, None], [{"name": "x"}], [{"name": "x", "ratio": "nan", "relative": float("inf")}], [{"ratio": -1}]]
+def test_spread_rows_are_what_varies():
+    chart = spread_chart(MEASUREMENTS)
+    assert [row.label for row in chart.rows] == ["2.0e-06  7 results in 10 runs"]
+    assert chart.more == "1 of 2 operations gave the same bits in every repeat"
+    assert [tick.label for tick in chart.ticks] == ["1e-9", "1e-6", "1e-3", "1e0"]
+    assert chart.ticks[1].at < chart.rows[0].end < chart.ticks[2].at
+
+
+NO_FIGURES = (
+    {"cpu": "no mapping"},
+    {"cpu": {"operations": [1, None]}},
+    {"cpu": {"error": "the process died"}},
+    {"cpu": {"operations": {"x": {"cost": {"ratio": "nan"}, "spread": {"relative": float("inf")}}}}},
+    {"cpu": {"operations": {"x": {"cost": {"ratio": -1}, "spread": {"relative": True}}}}},
 )
-def test_charts_pass_over_what_is_no_figure(rows):
-    assert cost_chart({"cost": rows}).rows == ()
-    assert spread_chart({"spread": rows}).rows == ()
+
+
+@pytest.mark.parametrize("measurements", NO_FIGURES)
+def test_charts_pass_over_what_is_no_figure(measurements):
+    assert cost_chart(measurements).rows == ()
+    assert spread_chart(measurements).rows == ()
