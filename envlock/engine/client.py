@@ -29,7 +29,7 @@ FIRST_ANSWER = 10  # seconds for an engine to say that it is there
 ANSWER = 300  # seconds for a short request, on a host that is busy with a build
 
 # A containerd store fails to list its images while another client removes one (26.1: "content digest … not found").
-_SETTLING = (0.05, 0.2, 0.5, 1.0, None)
+_SETTLING = (0.05, 0.2, 0.5, 1.0, 2.0, 4.0, None)
 
 Store = Literal["graph", "containerd"]
 
@@ -150,10 +150,13 @@ class Engine:
 
     def image_ids(self) -> set[str]:
         """The ids of all images."""
+        return {row["Id"] for row in self._listed()}
+
+    def _listed(self, repository: str | None = None) -> list[dict[str, Any]]:
         for pause in _SETTLING:
             try:
                 with told(self.endpoint, "listing its images"):
-                    return {row["Id"] for row in self._api.images()}
+                    return list(self._api.images(repository))
             except EngineRefused:
                 if pause is None:
                     raise
@@ -281,8 +284,6 @@ class Engine:
 
     def _sweep_images(self) -> None:
         """Remove temporary images whose process is gone. After a load, since until then their layers are of use to it."""
-        with told(self.endpoint, "listing its images"):
-            rows = self._api.images(loading.INCOMING)
-        for tag in (tag for row in rows for tag in row["RepoTags"] or ()):
+        for tag in (tag for row in self._listed(loading.INCOMING) for tag in row["RepoTags"] or ()):
             if is_forgotten(tag.removeprefix(f"{loading.INCOMING}:")):
                 self.untag(tag)
