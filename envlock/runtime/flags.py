@@ -35,9 +35,8 @@ def wanted(torch: ModuleType, level: str, *, tf32: bool = False, threads: int = 
     strong = level in ("deterministic", "strict")
     found: dict[str, Any] = {}
     for flag in settings.table().flags:
-        present = flag if has(torch, flag.name) else flag.older
-        if present is not None and has(torch, present.name):
-            found[present.name] = present.wanted(tf32) if strong else present.default
+        if has(torch, flag.name):
+            found[flag.name] = flag.wanted(tf32) if strong else flag.default
     found[MODE] = {"deterministic": "warn", "strict": "raise"}.get(level, "off")
     if threads:
         found[THREADS] = threads
@@ -116,5 +115,5 @@ def _holder(torch: ModuleType, name: str) -> tuple[Any, str]:
         try:
             holder = getattr(holder, part)
         except AttributeError:
-            holder = import_module(".".join(parts[:place]))
+            holder = import_module(".".join([torch.__name__, *parts[1:place]]))
     return holder, parts[-1]

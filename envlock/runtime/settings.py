@@ -60,13 +60,12 @@ class Flag:
     """One flag of torch, as a dotted path, which the levels deterministic and strict set.
 
     `value` is a mapping with the keys `full` and `tf32` where it depends on whether TF32 may be used. `default` is torch's own.
-    `older` is the flag to use where this torch does not have this one.
+    A flag that a torch does not have is passed over.
     """
 
     name: str
     value: bool | str | dict[str, bool | str]
     default: bool | str
-    older: Flag | None = None
     effect: str = ""
 
     def wanted(self, tf32: bool) -> bool | str:
@@ -135,7 +134,7 @@ def table() -> Table:
     return Table(
         date=data["date"],
         variables=tuple(_variable(row) for row in data["variables"]),
-        flags=tuple(_flag(row) for row in data["flags"]),
+        flags=tuple(Flag(**row) for row in data["flags"]),
         overrides=tuple(Override(**{**row, "levels": tuple(row["levels"])}) for row in data["overrides"]),
         files=SettingsFile(**{**files, "paths": tuple(files["paths"]), "levels": tuple(files["levels"])}),
     )
@@ -145,11 +144,6 @@ def _variable(row: dict[str, Any]) -> Variable:
     allowed = Allowed(**row["allowed"]) if "allowed" in row else None
     platforms = tuple(row["platforms"]) if "platforms" in row else None
     return Variable(**{**row, "allowed": allowed, "platforms": platforms})
-
-
-def _flag(row: dict[str, Any]) -> Flag:
-    older = Flag(**row["older"]) if "older" in row else None
-    return Flag(**{**row, "older": older})
 
 
 def overrides() -> tuple[Override, ...]:
