@@ -57,7 +57,8 @@ def cost_chart(measurements: Mapping[str, Any]) -> Chart:
     measured = list(_measured(measurements))
     rows = [(ratio, item) for item in measured if (ratio := _number(item.figures, "cost", "ratio")) is not None]
     rows.sort(key=lambda row: (-row[0], row[1].name))
-    top = max([2.0, *(_number(item.figures, "cost", "high") or ratio for ratio, item in rows[:MOST_ROWS])])
+    # Not by the intervals: one wide one, from a busy machine, would press all bars together.
+    top = max(2.0, 1.25 * rows[0][0]) if rows else 2.0
     scale = CHART / top
     made = tuple(_cost_row(ratio, item, scale) for ratio, item in rows[:MOST_ROWS])
     step = max(1, math.ceil(top / 6))

@@ -42,7 +42,7 @@ exit {NO_TORCH}
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How to verify. `gpus`: `auto` (where the image and the host have CUDA), `none`, or devices to test one after the other.
+    """How to verify. `gpus`: `auto` (all, where image and host have CUDA), `all`, `none`, or devices to test one after the other.
 
     `level`, `groups`, `nproc`, `repeats` and `extra` go to the self-test; `timeout` is in seconds and for each container.
     """

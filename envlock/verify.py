@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 
 import envlock
 from envlock import lock as locks
@@ -149,22 +149,29 @@ def environment_rows(image: EngineImage, lock: Lock | None) -> tuple[Variable, .
 
 
 def gpu_requests(wanted: tuple[str, ...], host: Host, needs: Needs) -> tuple[Gpus | None, ...]:
-    """The GPUs of each container to run, one after the other; None is a container without."""
+    """The GPUs of each container to run, one after the other; None is a container without.
+
+    What is asked for by name is requested from the engine in any case, so that it says itself why it cannot be had.
+    """
     runtime = host.runtime
-    if wanted == ("none",) or runtime is None or not runtime.gives_gpus:
+    if wanted == ("none",) or runtime is None:
         return (None,)
     by = by_what(runtime)
+    if wanted == ("all",):
+        return (Gpus(wanted, by),)
     if wanted != ("auto",):
         return tuple(Gpus((device,), by) for device in wanted)
+    if not runtime.gives_gpus:
+        return (None,)
     useful = needs.cuda or (not needs.architectures and not needs.driver_floor)
     seen = host.gpus_are_here or runtime.remote
     same_platform = not needs.platform or needs.platform.split("/")[:2] == host.platform.split("/")[:2]
     return (Gpus(("all",), by),) if useful and seen and same_platform else (None,)
 
 
-def by_what(runtime: ContainerRuntime) -> Any:
-    """NVIDIA's runtime hook where there is one: it is older and found on more hosts; else CDI."""
-    return "nvidia" if runtime.nvidia_runtime else "cdi"
+def by_what(runtime: ContainerRuntime) -> Literal["nvidia", "cdi"]:
+    """NVIDIA's runtime hook where there is one, since it is found on more hosts; CDI where that is the only way."""
+    return "cdi" if runtime.cdi_devices and not runtime.nvidia_runtime else "nvidia"
 
 
 def merged(runs: Sequence[list[Check]]) -> list[Check]:

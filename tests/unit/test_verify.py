@@ -215,6 +215,13 @@ def test_devices_are_tested_one_after_the_other():
     assert [gpu.device for gpu in report.host.gpus] == ["cuda:0", "cuda:1"]
 
 
+@pytest.mark.parametrize("gpus", ["all", "0"])
+def test_gpus_asked_for_by_name_are_requested_in_any_case(gpus):
+    host = replace(HOST, nvidia=Nvidia(), runtime=replace(RUNTIME, nvidia_runtime=False))
+    _, engine = run(*ALL_GOOD, host=host, options=Options(gpus=(gpus,)))
+    assert engine.started[0].how["gpus"] == Gpus((gpus,), "nvidia")
+
+
 def test_cdi_is_used_where_there_is_no_hook():
     host = replace(HOST, runtime=replace(RUNTIME, nvidia_runtime=False, cdi_devices=("nvidia.com/gpu=all",)))
     _, engine = run(*ALL_GOOD, host=host)
