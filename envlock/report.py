@@ -236,15 +236,30 @@ def to_json(report: Report) -> str:
 
 def parse(raw: bytes, name: str) -> Report:
     """Read a report's JSON. Raises `UsageError` where it is not a report that this envlock can read."""
+    hint = f"this envlock reads reports of version {REPORT_VERSION}, as `envlock verify --json` prints them"
     if len(raw) > MOST_BYTES:
-        raise UsageError(f"{name} is too large for a report", why=f"{len(raw)} bytes", hint="name a report.json of `envlock verify`")
+        raise UsageError(f"{name} is too large for a report", why=f"{len(raw)} bytes", hint=hint)
     try:
-        return Report.model_validate_json(raw)
+        return Report.model_validate_json(without_controls(raw))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"]) or "the file"
-        hint = f"this envlock reads reports of version {REPORT_VERSION}, as `envlock verify --json` prints them"
         raise UsageError(f"{name} is not a report", where=where, why=first["msg"], hint=hint) from None
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{name} is not a report", why=str(error), hint=hint) from None
+
+
+def without_controls(raw: bytes) -> bytes:
+    """JSON whose texts hold no control characters but line ends and tabs: a stranger's file must not steer the reader's terminal."""
+    return json.dumps(_clean(json.loads(raw))).encode()
+
+
+def _clean(value: Any) -> Any:
+    if isinstance(value, str):
+        return "".join(letter if letter.isprintable() or letter in "\n\t" else "�" for letter in value)
+    if isinstance(value, dict):
+        return {_clean(key): _clean(inner) for key, inner in value.items()}
+    return [_clean(inner) for inner in value] if isinstance(value, list) else value
 
 
 def read(path: Path) -> Report:
@@ -254,6 +269,11 @@ def read(path: Path) -> Report:
         return parse(path.read_bytes(), str(path))
     except OSError as error:
         raise FileUnreadable(f"cannot read {path}", why=error.strerror or str(error)) from None
+
+
+def schema_text() -> str:
+    """What report.schema.json holds."""
+    return json.dumps(schema(), indent=2) + "\n"
 
 
 def schema() -> dict[str, Any]:

@@ -14,7 +14,7 @@ from envlock.errors import Exit, FileUnreadable, UsageError
 from envlock.metrics import Metric
 from envlock.outputs import FileComparison, OutputFile
 from envlock.progress import human_bytes
-from envlock.report import HostFacts, Remark
+from envlock.report import HostFacts, Remark, without_controls
 
 RECORD_VERSION: Final = 1
 Verdict = Literal["done", "identical", "same-values", "different", "failed", "host-not-ready"]
@@ -153,11 +153,11 @@ def read(path: Path) -> Record:
     """Read a record; for a folder, the record.json in it. Raises `FileUnreadable`, or `UsageError` where it is none."""
     path = path / "record.json" if path.is_dir() else path
     try:
-        return Record.model_validate_json(path.read_bytes())
+        return Record.model_validate_json(without_controls(path.read_bytes()))
     except OSError as error:
         raise FileUnreadable(f"cannot read {path}", why=error.strerror or str(error)) from None
-    except ValidationError as error:
-        why = error.errors(include_url=False)[0]["msg"]
+    except (ValueError, RecursionError) as error:
+        why = error.errors(include_url=False)[0]["msg"] if isinstance(error, ValidationError) else str(error)
         hint = "name the record.json of an earlier `envlock run`"
         raise UsageError(f"{path} is not the record of a run", why=why, hint=hint) from None
 

@@ -244,11 +244,12 @@ def _gpu_facts(device: str, seen: Mapping[str, Any], host: Host) -> GpuFacts:
     def whole(value: Any) -> int | None:
         return value if isinstance(value, int) and not isinstance(value, bool) else None
 
-    name = str(seen.get("model", ""))
-    own = next((gpu for gpu in host.nvidia.gpus if gpu.name == name), None) if host.gpus_are_here else None
-    index = seen.get("index")
+    name, index = str(seen.get("model", "")), seen.get("index")
+    place = device if index in (None, 0) else f"cuda:{index}"
+    here = [gpu for gpu in host.nvidia.gpus if gpu.name == name] if host.gpus_are_here else []
+    own = next((gpu for gpu in here if f"cuda:{gpu.index}" == place), here[0] if len(here) == 1 else None)
     return GpuFacts(
-        device=device if index in (None, 0) else f"cuda:{index}",
+        device=place,
         name=name,
         uuid=own.uuid if own else None,
         capability=str(seen["capability"]) if seen.get("capability") else None,

@@ -65,13 +65,20 @@ def test_json_fits_the_published_schema():
 
 
 def test_the_published_schema_is_current():
-    assert json.loads(SCHEMA.read_text()) == schema(), "write it with `envlock schema --report > envlock/report.schema.json`"
+    assert json.loads(SCHEMA.read_text()) == schema(), "write envlock.report.schema_text() to it"
 
 
-@pytest.mark.parametrize("raw", [b"", b"[]", b'{"version": 2}', b"\xff", b'{"version": 1}'])
+@pytest.mark.parametrize("raw", [b"", b"[]", b'{"version": 2}', b"\xff", b'{"version": 1}', b"[" * 100_000])
 def test_what_is_no_report_is_told(raw):
     with pytest.raises(UsageError, match="not a report"):
         parse(raw, "x.json")
+
+
+def test_a_strangers_report_cannot_steer_the_terminal():
+    raw = to_json(report(check("x", title="\x1b]0;owned\x07 \x9b31m", why="one\ntwo"))).encode()
+    read_back = parse(raw, "x.json").checks[-1]
+    assert read_back.title == "�]0;owned� �31m"
+    assert read_back.why == "one\ntwo"
 
 
 def test_a_folder_stands_for_the_report_in_it(tmp_path):

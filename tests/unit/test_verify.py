@@ -212,7 +212,7 @@ def test_devices_are_tested_one_after_the_other():
     assert [(check.id, check.device) for check in report.checks if check.device != "cpu"] == [
         ("repeat.gpu", "cuda:0"), ("seeds.gpu", "cuda:0"), ("repeat.gpu", "cuda:1"), ("seeds.gpu", "cuda:1"),
     ]  # fmt: skip
-    assert [gpu.device for gpu in report.host.gpus] == ["cuda:0", "cuda:1"]
+    assert [(gpu.device, gpu.uuid) for gpu in report.host.gpus] == [("cuda:0", "GPU-1"), ("cuda:1", "GPU-2")]
 
 
 @pytest.mark.parametrize("gpus", ["all", "0"])
