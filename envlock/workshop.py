@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from envlock.engine import Container, Engine
     from envlock.layers import Layer
 
-NAME = "envlock-base"
 WAIT = ("sleep", "infinity")
 
 
@@ -23,10 +22,13 @@ def open_workshop(
 ) -> Iterator[Callable[[], AbstractContextManager[Container]]]:
     """Load the base's layers as an image for the time of a `with` block; the value starts a fresh container of it on each call.
 
-    `path` is the PATH of the base. Raises what the engine's `load` and `container` raise.
+    `path` is the PATH of the base. The image has a name of its own, so that builds at the same time do not take it from each other.
+    Raises what the engine's `load` and `container` raise.
     """
+    from envlock.engine import temporary_name
+
     image = make_image(tuple(layers), Settings(platform, 0, {"PATH": path}, {}, command=WAIT))
-    tag = f"{NAME}:{image.digest.removeprefix('sha256:')[:12]}"
+    tag = temporary_name()
     engine.load(image, (tag,), open_layer, Silent())
 
     @contextmanager

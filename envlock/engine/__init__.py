@@ -4,7 +4,7 @@ from envlock.engine.client import Engine, EngineInfo, connect
 from envlock.engine.containers import Bind, Container, Executed, Execution, Gpus
 from envlock.engine.endpoint import Endpoint
 from envlock.engine.images import EngineImage
-from envlock.engine.loading import Loaded
+from envlock.engine.loading import Loaded, temporary_name
 from envlock.engine.wire import Output
 
 __all__ = [
@@ -20,4 +20,5 @@ __all__ = [
     "Loaded",
     "Output",
     "connect",
+    "temporary_name",
 ]

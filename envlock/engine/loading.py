@@ -33,6 +33,11 @@ class Loaded:
     bytes_sent: int
 
 
+def temporary_name() -> str:
+    """A name for an image that is needed for a while: no other process has it, and a later load sweeps what a killed one left."""
+    return f"{INCOMING}:{stamp()}-{secrets.token_hex(4)}"
+
+
 def held_layers(store: str, images: Iterable[EngineImage], diff_ids: Sequence[str]) -> frozenset[str]:
     """Which of an image's layers need not be sent.
 
@@ -85,7 +90,7 @@ class _Arrival:
         self._there = engine.images()
         self._pending: list[Layer] = []
         self._refused = False
-        self._name = f"{INCOMING}:{stamp()}-{secrets.token_hex(4)}"
+        self._name = temporary_name()
         self._tags: list[str] = []
 
     def holds(self, layer: Layer, among: Sequence[Layer]) -> bool:
