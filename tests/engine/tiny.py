@@ -1,0 +1,184 @@
+"""A small stack that is locked, built and started as any other, in seconds: Debian with its Python, and wheels made by the tests.
+
+Torch's wheel is not among them: what torch does in an image is tested where an image has it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from envlock import bundle
+from envlock import lock as locks
+from envlock.build import BuildResult, build_image
+from envlock.engine import Engine
+from envlock.environment import image_environment
+from envlock.locking import ChosenLock
+from envlock.lock import Lock, LockFile, Settings, Stack, Wheel
+from envlock.makers import base_layer
+from envlock.progress import Silent
+from envlock.resolve.debian import resolve_base
+from envlock.resolve.inputs import INSTALLER
+from envlock.resolve.python import PythonWish, resolve_wheels
+from envlock.spec import parse_spec
+from envlock.store import Store
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
+from wheel_helpers import make_wheel
+
+CHECKOUT = Path(__file__).parents[2]
+PYTHON = "3.11"
+SUITE = "bookworm"
+PYTHON_PACKAGES = ("python3", "python3-venv")
+COMMAND = [sys.executable, "-c", "from envlock.cli import main; main()"]
+
+TOOL = "import sys\n\n\ndef main():\n    print('tool of', sys.prefix)\n"
+WHEELS: dict[str, dict[str, bytes | str]] = {
+    "tiny": {"tiny/__init__.py": "ANSWER = 42\n", "tiny/tool.py": TOOL, "tiny/data.bin": bytes(range(256))},
+    "weighty": {
+        "weighty/__init__.py": "from weighty.inner import SIZE\n",
+        "weighty/inner.py": "SIZE = 21\n",
+        "weighty/ballast": b"w" * 21_000_000,
+    },
+    "other": {"other.py": "def double(x):\n    return 2 * x\n", "other-1.data/scripts/other-script": "#!python\nprint('script')\n"},
+}
+
+
+@dataclass(frozen=True)
+class Tiny:
+    """A lock, and a store that has all of its files; `folder` is where a test may write."""
+
+    lock: Lock
+    store: Store
+    folder: Path
+
+    @property
+    def lock_path(self) -> Path:
+        return self.folder / "tiny.lock.yaml"
+
+    @property
+    def tag(self) -> str:
+        return f"{self.lock.name}:{self.lock.short_digest}"
+
+    def written(self) -> Path:
+        """The lock as a file, without what a build recorded."""
+        self.lock_path.write_bytes(locks.dump(LockFile(lock=self.lock)))
+        return self.lock_path
+
+    def with_lock(self, **changes: Any) -> Tiny:
+        """The same with other inputs."""
+        return replace(self, lock=self.lock.model_copy(update=changes))
+
+    def built(self, engine: Engine) -> BuildResult:
+        """Build it here; nothing else knows of the lock file."""
+        return build_image(ChosenLock(self.written(), self.lock, None), engine, self.store, Silent())
+
+
+@pytest.fixture(scope="session")
+def tiny_session(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tiny]:
+    """The stack that all tests share, with its base layer made. Its images go at the end of the session."""
+    if shutil.which("mmdebstrap") is None:
+        pytest.skip("needs mmdebstrap")
+    folder = tmp_path_factory.mktemp("tiny")
+    store = Store(folder / "store")
+    tiny = Tiny(_lock(engine.platform, store, folder), store, folder)
+    base_layer(tiny.lock, store, Silent())
+    try:
+        yield tiny
+    finally:
+        remove_images(engine, tiny.lock.name)
+
+
+@pytest.fixture
+def tiny(tiny_session: Tiny, engine: Engine, tmp_path: Path) -> Iterator[Tiny]:
+    """The stack with a store and a folder of the test's own; of its images none is in the engine, before and after."""
+    remove_images(engine, tiny_session.lock.name)
+    yield Tiny(tiny_session.lock, copied_store(tiny_session.store, tmp_path / "store"), tmp_path)
+    remove_images(engine, tiny_session.lock.name)
+
+
+def _lock(platform: str, store: Store, folder: Path) -> Lock:
+    base = resolve_base(SUITE, platform, PYTHON_PACKAGES, store, Silent())
+    wish = PythonWish(requirements=(INSTALLER,), python=PYTHON, platform=platform, glibc=(2, 36))
+    (installer,) = resolve_wheels(wish, store, Silent())
+    bundle.keep_bundle(store)
+    stack = Stack(torch="2.5.1", variant="cpu", python=PYTHON, platform=platform)
+    name = f"envlock-tiny-{secrets.token_hex(4)}"
+    spec = parse_spec(f"name: {name}\nstack: {{torch: 2.5.1}}\nenv: {{GREETING: 'a \"b\" $HOME \\ c'}}\n".encode(), "tiny.yaml")
+    return Lock(
+        name=name,
+        spec=spec.digest,
+        epoch=base.date,
+        stack=stack,
+        base=base,
+        shipped=bundle.own_shipped(),
+        wheels=tuple(stored_wheel(store, folder, wheel, files) for wheel, files in WHEELS.items()),
+        installer=installer,
+        determinism=Settings(**spec.determinism.model_dump()),
+        environment=image_environment(spec, stack, {}),
+    )
+
+
+def stored_wheel(store: Store, folder: Path, name: str, files: Mapping[str, bytes | str]) -> Wheel:
+    """Make a wheel and put it into a store."""
+    points = "[console_scripts]\ntiny-tool = tiny.tool:main\n" if name == "tiny" else ""
+    wheel = make_wheel(folder, name, files, entry_points=points, pack=zipfile.ZIP_STORED)
+    store.add(folder / wheel.file, wheel.sha256)
+    return wheel
+
+
+def copied_store(store: Store, root: Path, *, facts: bool = True, owner: int | None = None) -> Store:
+    """A store with the same blobs elsewhere; without facts it knows of no layer that was made before."""
+    shutil.copytree(store.root / "blobs", root / "blobs", copy_function=_link)
+    if facts:
+        shutil.copytree(store.root / "facts", root / "facts")
+    if owner is not None:
+        for path in (root, *root.rglob("*")):
+            if path.is_dir():
+                os.chown(path, owner, owner)
+    return Store(root)
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
+
+
+def remove_images(engine: Engine, name: str) -> None:
+    """Remove all images of this name."""
+    for image in engine.images():
+        for tag in image.tags:
+            if tag.startswith(f"{name}:"):
+                engine.untag(tag)
+
+
+def envlock(*words: str | Path, **more: Any) -> subprocess.CompletedProcess[str]:
+    """Run the command line in a process of its own."""
+    environment = {**os.environ, "PYTHONPATH": str(CHECKOUT), **more.pop("env", {})}
+    return subprocess.run([*COMMAND, *map(str, words)], env=environment, capture_output=True, text=True, timeout=900, **more)
+
+
+def said(done: subprocess.CompletedProcess[str], status: int) -> str:
+    """What a run said on stderr, once it is sure that it ended with this status and without a traceback."""
+    assert "Traceback" not in done.stderr, done.stderr
+    assert done.returncode == status, done.stderr
+    return done.stderr
+
+
+def result(done: subprocess.CompletedProcess[str]) -> Any:
+    """What a run printed as JSON."""
+    said(done, 0)
+    return json.loads(done.stdout)
