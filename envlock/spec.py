@@ -9,12 +9,24 @@ import difflib
 import hashlib
 import json
 import re
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal
 
 from packaging.requirements import InvalidRequirement, Requirement
-from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError
-from pydantic_core import ErrorDetails, PydanticCustomError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    Tag,
+    ValidationError,
+)
+from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError
+from pydantic_core.core_schema import no_info_after_validator_function
 
 from envlock import yamlfile
 from envlock.errors import Exit, Finding, Problems
@@ -29,15 +41,26 @@ def _fault(id_: str, what: str, hint: str = "") -> PydanticCustomError:
     return PydanticCustomError(id_, "{what}", {"what": what, "hint": hint})
 
 
-def _matching(pattern: str, what: str, hint: str, id_: str = "spec-value") -> AfterValidator:
-    compiled = re.compile(pattern)
+@dataclass(frozen=True, slots=True)
+class _Matching:
+    """A rule for text: the pattern that the whole of it matches, in words, and what to write instead. It stands in the JSON Schema too."""
 
-    def check(value: str) -> str:
-        if not compiled.fullmatch(value):
-            raise _fault(id_, f"{value!r} is not {what}", hint)
+    pattern: str
+    what: str
+    hint: str
+    id: str = "spec-value"
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return no_info_after_validator_function(self.check, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {**handler(schema), "pattern": f"^(?:{self.pattern})$"}
+
+    def check(self, value: str) -> str:
+        """The value itself. Raises a complaint where it does not match."""
+        if not re.fullmatch(self.pattern, value):
+            raise _fault(self.id, f"{value!r} is not {self.what}", self.hint)
         return value
-
-    return AfterValidator(check)
 
 
 def _requirement(value: str) -> str:
@@ -70,21 +93,21 @@ def _in_image(value: str) -> str:
 
 Name = Annotated[
     str,
-    _matching(r"[a-z0-9]+(?:[._-][a-z0-9]+)*", "a name for an image", "lower-case letters, digits and single dots, dashes or underscores"),
+    _Matching(r"[a-z0-9]+(?:[._-][a-z0-9]+)*", "a name for an image", "lower-case letters, digits and single dots, dashes or underscores"),
 ]
-PythonVersion = Annotated[str, _matching(r"3\.\d{1,2}", "a Python version", "write major and minor: 3.11")]
-Version = Annotated[str, _matching(r"\d+(\.\d+)*([a-z0-9.+-]*)", "a version number", "write it as 2.5.1")]
-CudaVersion = Annotated[str, _matching(r"cpu|\d+\.\d+(\.\d+)?", "a CUDA version", "write it as 12.4, or cpu for none")]
-DriverVersion = Annotated[str, _matching(r"\d{3,}(\.\d+){0,2}", "a driver version", "write it as nvidia-smi shows it: 550.54.15")]
+PythonVersion = Annotated[str, _Matching(r"3\.\d{1,2}", "a Python version", "write major and minor: 3.11")]
+Version = Annotated[str, _Matching(r"\d+(\.\d+)*([a-z0-9.+-]*)", "a version number", "write it as 2.5.1")]
+CudaVersion = Annotated[str, _Matching(r"cpu|\d+\.\d+(\.\d+)?", "a CUDA version", "write it as 12.4, or cpu for none")]
+DriverVersion = Annotated[str, _Matching(r"\d{3,}(\.\d+){0,2}", "a driver version", "write it as nvidia-smi shows it: 550.54.15")]
 AptName = Annotated[
     str,
-    _matching(r"[a-z0-9][a-z0-9+.-]+", "the name of a Debian package", "lower-case letters, digits, plus, minus and dots only", "apt-name"),
+    _Matching(r"[a-z0-9][a-z0-9+.-]+", "the name of a Debian package", "lower-case letters, digits, plus, minus and dots only", "apt-name"),
 ]
-EnvName = Annotated[str, _matching(r"[A-Za-z_][A-Za-z0-9_]*", "a name for an environment variable", "letters, digits and underscores")]
-EnvValue = Annotated[str, _matching(r"[^\0\n]*", "a value for an environment variable", "one line, no null byte")]
-Suite = Annotated[str, _matching(r"[a-z]+", "a Debian release", "write its code name: bookworm")]
-Size = Annotated[str, _matching(r"\d+[kmg]?", "a size", "write it as 8g or 512m")]
-User = Annotated[str, _matching(r"\d+(:\d+)?", "a numeric user", "write uid or uid:gid, as 1000:1000")]
+EnvName = Annotated[str, _Matching(r"[A-Za-z_][A-Za-z0-9_]*", "a name for an environment variable", "letters, digits and underscores")]
+EnvValue = Annotated[str, _Matching(r"[^\0\n]*", "a value for an environment variable", "one line, no null byte")]
+Suite = Annotated[str, _Matching(r"[a-z]+", "a Debian release", "write its code name: bookworm")]
+Size = Annotated[str, _Matching(r"\d+[kmg]?", "a size", "write it as 8g or 512m")]
+User = Annotated[str, _Matching(r"\d+(:\d+)?", "a numeric user", "write uid or uid:gid, as 1000:1000")]
 
 
 class _Part(BaseModel):
@@ -94,14 +117,14 @@ class _Part(BaseModel):
 class DebianBase(_Part):
     """A base bootstrapped from Debian's own packages."""
 
-    debian: Suite = Field(description="Debian's release by code name")
+    debian: Suite = Field(description="Debian's release by code name, as bookworm")
 
 
 class ImageBase(_Part):
     """A base pulled from a registry."""
 
     image: Annotated[
-        str, _matching(r"[a-z0-9][A-Za-z0-9._:/@-]*", "an image reference", "write it as nvidia/cuda:12.4.1-base-ubuntu22.04")
+        str, _Matching(r"[a-z0-9][A-Za-z0-9._:/@-]*", "an image reference", "write it as nvidia/cuda:12.4.1-base-ubuntu22.04")
     ] = Field(description="reference of an image in a registry")
 
 
@@ -122,9 +145,7 @@ def _kind_of_base(value: Any) -> str | None:
 
 
 Base = Annotated[
-    Annotated[DebianBase, Tag("<debian>")]
-    | Annotated[ImageBase, Tag("<image>")]
-    | Annotated[ArchiveBase, Tag("<archive>")],
+    Annotated[DebianBase, Tag("<debian>")] | Annotated[ImageBase, Tag("<image>")] | Annotated[ArchiveBase, Tag("<archive>")],
     Discriminator(
         _kind_of_base,
         custom_error_type="spec-value",
@@ -136,61 +157,69 @@ Base = Annotated[
 class StackWish(_Part):
     """The versions that a person cares about; what is left out, envlock chooses."""
 
-    torch: Version
-    cuda: CudaVersion | None = None
-    cudnn: Version | None = None
-    nccl: Version | None = None
+    torch: Version = Field(description="release of torch: 2.5.1, or 2.5 for its newest patch release")
+    cuda: CudaVersion | None = Field(
+        default=None, description="CUDA release that torch was built for, as 12.4; cpu for none; left out: the default wheel's"
+    )
+    cudnn: Version | None = Field(default=None, description="version of cuDNN, or the front part of it; checked against torch's own")
+    nccl: Version | None = Field(default=None, description="version of NCCL, or the front part of it; checked against torch's own")
 
 
 class Target(_Part):
     """The hosts that the image is for."""
 
-    gpus: tuple[str, ...] = Field(default=(), description="GPU models, or compute capabilities as sm_90")
-    driver: DriverVersion | None = Field(default=None, description="the oldest driver among the hosts")
-    platform: Literal["linux/amd64", "linux/arm64"] = "linux/amd64"
+    gpus: tuple[str, ...] = Field(default=(), description="GPU models as a100 or rtx4090, or compute capabilities as sm_90")
+    driver: DriverVersion | None = Field(default=None, description="oldest driver among the hosts, as 550.54.15")
+    platform: Literal["linux/amd64", "linux/arm64"] = Field(default="linux/amd64", description="system and processor of the hosts")
 
 
 class Determinism(_Part):
-    """What is baked in; the levels are described in docs/determinism.md."""
+    """What is baked in; docs/determinism.md describes the levels."""
 
-    level: Level = "strict"
-    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
-    tf32: bool = False
-    threads: Annotated[int, Field(ge=1, le=1024)] = 4
+    level: Level = Field(default="strict", description="off, seeded, deterministic or strict: each holds what the one before does")
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = Field(default=0, description="where Python, NumPy and torch start in every process")
+    tf32: bool = Field(default=False, description="whether matrix products and convolutions may use TF32: faster, with 10 bits of mantissa")
+    threads: Annotated[int, Field(ge=1, le=1024)] = Field(default=4, description="CPU threads; results on a CPU depend on their number")
 
 
 class FileCopy(_Part):
     """A file or folder beside the spec, and where it goes in the image."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
-    source: Annotated[str, AfterValidator(_inside_project)] = Field(alias="from")
-    to: Annotated[str, AfterValidator(_in_image)]
+    source: Annotated[str, AfterValidator(_inside_project)] = Field(alias="from", description="file or folder below the spec's own folder")
+    to: Annotated[str, AfterValidator(_in_image)] = Field(description="absolute path in the image")
 
 
 class Run(_Part):
     """How the image is meant to be started."""
 
-    shm_size: Size | None = None
-    user: User | None = None
-    workdir: Annotated[str, AfterValidator(_in_image)] | None = None
+    shm_size: Size | None = Field(default=None, description="size of /dev/shm, as 8g; DataLoader workers need more than Docker's 64m")
+    user: User | None = Field(default=None, description="uid or uid:gid that processes run as; root where left out")
+    workdir: Annotated[str, AfterValidator(_in_image)] | None = Field(default=None, description="folder that processes start in")
 
 
 class Spec(_Part):
     """One environment, as a person asks for it."""
 
-    version: Literal["1"] = "1"
-    name: Name
-    python: PythonVersion | None = None
-    base: Base | None = None
-    stack: StackWish
-    target: Target = Target()
-    packages: tuple[Annotated[str, AfterValidator(_requirement)], ...] = ()
-    requirements: tuple[Annotated[str, AfterValidator(_inside_project)], ...] = ()
-    apt: tuple[AptName, ...] = ()
-    determinism: Determinism = Determinism()
-    env: dict[EnvName, EnvValue] = {}
-    files: tuple[FileCopy, ...] = ()
-    run: Run = Run()
+    version: Literal["1"] = Field(default="1", description="version of the spec's form")
+    name: Name = Field(description="name of the image: it is tagged NAME:latest and NAME:<lock digest>")
+    python: PythonVersion | None = Field(default=None, description="Python of the image, as 3.11; left out: the base's own")
+    base: Base | None = Field(
+        default=None, description="what lies below; left out: the Debian release whose own Python is the one asked for"
+    )
+    stack: StackWish = Field(description="torch, and what comes with it")
+    target: Target = Field(default=Target(), description="hosts that the image is for; checked before anything is locked")
+    packages: tuple[Annotated[str, AfterValidator(_requirement)], ...] = Field(
+        default=(), description="Python packages as pip reads them; what they need in turn is locked too"
+    )
+    requirements: tuple[Annotated[str, AfterValidator(_inside_project)], ...] = Field(
+        default=(), description="requirement files below the spec's own folder"
+    )
+    apt: tuple[AptName, ...] = Field(default=(), description="Debian packages, by name")
+    determinism: Determinism = Field(default=Determinism(), description="what is done so that the same bits are computed every time")
+    env: dict[EnvName, EnvValue] = Field(default={}, description="environment variables of the image")
+    files: tuple[FileCopy, ...] = Field(default=(), description="what is copied into the image")
+    run: Run = Field(default=Run(), description="how the image is meant to be started")
 
     def canonical(self) -> dict[str, Any]:
         """What the spec means, as plain data in a versioned form: defaults left out, so that a new optional key changes nothing."""
