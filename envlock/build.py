@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from envlock import dockerfile
 from envlock.bundle import open_bundle
+from envlock.clock import Clock
 from envlock.config import image_settings
 from envlock.errors import BuildFailed, ImageDiffers, Problems, exit_code_of
 from envlock.errors import EnvlockError as Error
@@ -107,7 +106,8 @@ def _make(
     lock = chosen.lock
     if chosen.spec_folder is not None:
         keep_files(lock.files, chosen.spec_folder, store)
-    with store.scratch() as folder, LayerMaker(lock, open_bundle(lock.shipped, store), engine, store, progress, folder) as maker:
+    bundle = open_bundle(lock.shipped, store)
+    with store.scratch() as folder, LayerMaker(lock, bundle, engine, store, progress, folder, clock) as maker:
 
         def finish(layers: tuple[Layer, ...]) -> Image:
             image = make_image(layers, image_settings(lock))
@@ -197,19 +197,3 @@ def _write_dockerfile(chosen: ChosenLock, store: Store) -> None:
     path, content = chosen.sibling(".Dockerfile"), dockerfile.render(chosen.lock, open_bundle(chosen.lock.shipped, store))
     if not path.exists() or path.read_bytes() != content:
         write_atomically(path, content)
-
-
-class Clock:
-    """Wall time by step, in seconds."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-
-    @contextmanager
-    def step(self, name: str) -> Iterator[None]:
-        """Count the time of a `with` block towards a step."""
-        start = time.monotonic()
-        try:
-            yield
-        finally:
-            self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - start

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 
 from envlock import dockerfile
 from envlock.bundle import Bundle
+from envlock.clock import Clock
 from envlock.environment import SYSTEM_PATH
 from envlock.errors import BuildFailed, HostNotReady
 from envlock.fetch import fetch_all
@@ -48,13 +49,14 @@ class LayerMaker:
     `folder` is scratch space for layers between assembly and sending; small layers are kept in the store by their digest.
     """
 
-    def __init__(self, lock: Lock, bundle: Bundle, engine: Engine, store: Store, progress: Progress, folder: Path) -> None:
+    def __init__(self, lock: Lock, bundle: Bundle, engine: Engine, store: Store, progress: Progress, folder: Path, clock: Clock) -> None:
         self._lock = lock
         self._bundle = bundle
         self._engine = engine
         self._store = store
         self._progress = progress
         self._folder = folder
+        self._clock = clock
         self._steps = bundle.below(STEPS)
         self._open = ExitStack()
         self._mutex = Mutex()
@@ -71,15 +73,23 @@ class LayerMaker:
 
         A layer that was made before must come out as it did then. Raises what its makers raise.
         """
-        yield self.base
-        yield self._venv
+        with self._clock.step("base"):
+            base = self.base
+        yield base
+        with self._clock.step("venv"):
+            venv = self._venv
+        yield venv
         known = self._known()
         held = self._held(known)
         due = [number for number, layer in enumerate(known) if layer is None or layer.diff_id not in held]
         fresh = self._assembled(due, known)
         for number, layer in enumerate(known):
-            yield next(fresh) if number in due else cast(Layer, layer)
-        yield self._runtime
+            with self._clock.step("wheels"):
+                made = next(fresh) if number in due else cast(Layer, layer)
+            yield made
+        with self._clock.step("runtime"):
+            runtime = self._runtime
+        yield runtime
 
     def open(self, layer: Layer) -> BinaryIO:
         """The tar of one of the layers; a layer that is no longer at hand is made again."""
@@ -142,7 +152,8 @@ class LayerMaker:
     @cached_property
     def _installed(self) -> tuple[tuple[InstalledWheel, ...], ...]:
         _require_installer(self._lock)
-        fetch_all([wheel_wanted(wheel) for wheel in self._lock.wheels], self._store, self._progress)
+        with self._clock.step("fetch"):
+            fetch_all([wheel_wanted(wheel) for wheel in self._lock.wheels], self._store, self._progress)
         paths = {wheel.sha256: self._store.path(wheel.sha256) for wheel in self._lock.wheels}
         return open_groups(self._groups, paths, self._lock.stack.python, self._below)
 
