@@ -14,15 +14,16 @@ from email.utils import parsedate_to_datetime
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, urlsplit
 
 from envlock import debfile
-from envlock.errors import EnvlockError, Exit, FetchError, FileGone, Finding, NoSolution, Problems, Unreachable
+from envlock.errors import EnvlockError, FetchError, FileGone, Unreachable
 from envlock.fetch import Wanted, fetch_all
 from envlock.lock import Deb, DebianBase
 from envlock.progress import Progress
 from envlock.resolve import aptget, archives
 from envlock.resolve.archives import Archive
+from envlock.resolve.closure import choose
 from envlock.store import Store
 
 BASE_PACKAGES = ("python3", "ca-certificates")
@@ -34,7 +35,6 @@ _NEVER = ("usrmerge",)
 _MINIMAL = ("?essential", "?priority(required)", "apt")
 _ARCHITECTURES = {"linux/amd64": "amd64", "linux/arm64": "arm64"}
 _UNSIGNED = re.compile(r"The repository '(\S+?)/? \S+ In?Release' is not signed")
-_PRINTED = re.compile(r"'(?P<url>[^']+)' (?P<file>\S+) \d+")
 _DOWNLOADABLE = ("http", "https")
 
 
@@ -55,7 +55,7 @@ def resolve_base(
     sources = archives.find_archives(suite)
     with store.scratch() as folder, progress.track(f"Debian {suite}: package lists"):
         apt = _open(suite, architecture, sources, folder, progress)
-        debs = _closure(apt, sources, (*_MINIMAL, *BASE_PACKAGES, *packages), suite)
+        debs = choose(apt, sources, (*_MINIMAL, *BASE_PACKAGES, *packages), f"Debian {suite}")
         snapshot = _newest_release(apt.lists)
     if keep is not None and keep.suite == suite and _identities(keep.debs) == _identities(debs):
         return keep
@@ -139,60 +139,6 @@ def _update_failed(suite: str, output: str) -> EnvlockError:
         return FileGone(f"the mirror does not have Debian {suite}", where=where, why=why, hint=hint)
     hint = f"check the network and apt's proxy settings (`apt-get update` shows the same), or set {archives.MIRROR}"
     return Unreachable("the package lists cannot be fetched", where=where, why=why, hint=hint)
-
-
-def _closure(apt: aptget.Apt, sources: Sequence[Archive], asked: Sequence[str], suite: str) -> tuple[Deb, ...]:
-    """All packages that installing `asked` on an empty system takes, sorted by name."""
-    done = apt.run("apt-get", "-q", "--yes", "--print-uris", "install", *asked)
-    if done.returncode != 0:
-        raise _unsolvable(suite, done.stdout, done.stderr)
-    chosen = {
-        match["file"]: unquote(match["url"]) for match in (_PRINTED.match(line) for line in done.stdout.splitlines()) if match is not None
-    }
-    names = [_selector(file) for file in chosen]
-    shown = apt.run("apt-cache", "show", *names).stdout
-    urls = set(chosen.values())
-    found: dict[str, Deb] = {}
-    for row in paragraphs(shown):
-        place = next((archive for archive in sources if archive.url + row["Filename"] in urls), None)
-        if place is not None:
-            found[row["Package"]] = Deb(
-                name=row["Package"],
-                version=row["Version"],
-                architecture=row["Architecture"],
-                archive=place.alias,
-                path=row["Filename"],
-                sha256=row["SHA256"],
-                size=int(row["Size"]),
-            )
-    if len(found) != len(chosen):
-        lacking = ", ".join(sorted(name for name in names if re.split("[:=]", name)[0] not in found))
-        raise FetchError("apt chose packages that its lists do not describe", where=f"Debian {suite}", why=lacking, hint="try again")
-    return tuple(found[name] for name in sorted(found))
-
-
-def _selector(file: str) -> str:
-    """`NAME:ARCHITECTURE=VERSION` out of the file name that apt gives a package."""
-    name, version, architecture = unquote(file).removesuffix(".deb").split("_")
-    return f"{name}={version}" if architecture == "all" else f"{name}:{architecture}={version}"
-
-
-def paragraphs(text: str) -> Iterator[dict[str, str]]:
-    """The paragraphs of a control file (deb822(5)): the first line of each field."""
-    for block in re.split(r"\n\s*\n", text.strip()):
-        yield dict(re.findall(r"^([A-Za-z0-9-]+):[ \t]*(.*)$", block, re.MULTILINE))
-
-
-def _unsolvable(suite: str, output: str, errors: str) -> EnvlockError:
-    where = f"Debian {suite}"
-    unknown = re.findall(r"E: (?:Unable to locate package|Package '|Couldn't find any package by [a-z]+ ')\s*([^\s']+)", errors)
-    if unknown:
-        hint = f"look the name up among the packages of Debian {suite}"
-        found = [Finding("package-unknown", "error", f"there is no package {name}", where, "", hint) for name in dict.fromkeys(unknown)]
-        return Problems(found, Exit.NO_STACK)
-    broken = re.findall(r"^ (\S+ : .*)$", output + "\n" + errors, re.MULTILINE)
-    why = "; ".join(" ".join(line.split()) for line in broken) or aptget.without_secrets(errors.strip())
-    return NoSolution("these packages cannot be installed together", where=where, why=why, hint="ask for other packages")
 
 
 def _newest_release(lists: Path) -> str:
