@@ -42,7 +42,7 @@ def test_mig_devices_are_read_with_their_profiles():
 
 def test_what_a_consumer_gpu_does_not_have_is_not_known():
     (gpu,) = read_smi(smi("geforce", "8.9")).gpus
-    assert (gpu.brand, gpu.ecc, gpu.persistence, gpu.mig) == ("geforce", False, None, False)
+    assert (gpu.brand, gpu.ecc, gpu.persistence, gpu.mig, gpu.vbios) == ("geforce", False, None, False, None)
 
 
 def test_an_old_nvidia_smi_knows_no_capability():
