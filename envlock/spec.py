@@ -30,6 +30,7 @@ from pydantic_core.core_schema import no_info_after_validator_function
 
 from envlock import yamlfile
 from envlock.errors import Exit, Finding, Problems
+from envlock.paper import Paper
 
 SPEC_VERSION = "1"
 CANONICAL_FORM = 1
@@ -220,10 +221,14 @@ class Spec(_Part):
     env: dict[EnvName, EnvValue] = Field(default={}, description="environment variables of the image")
     files: tuple[FileCopy, ...] = Field(default=(), description="what is copied into the image")
     run: Run = Field(default=Run(), description="how the image is meant to be started")
+    paper: Paper | None = Field(default=None, description="the paper that the image belongs to; no input of the image")
 
     def canonical(self) -> dict[str, Any]:
-        """What the spec means, as plain data in a versioned form: defaults left out, so that a new optional key changes nothing."""
-        return {"form": CANONICAL_FORM, **self.model_dump(mode="json", by_alias=True, exclude_defaults=True)}
+        """What the spec means, as plain data in a versioned form: defaults left out, so that a new optional key changes nothing.
+
+        `paper` is left out too: nothing in the image depends on it, and a title may change after the lock was made.
+        """
+        return {"form": CANONICAL_FORM, **self.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude={"paper"})}
 
     @property
     def digest(self) -> str:
