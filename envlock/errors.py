@@ -148,6 +148,13 @@ class LockDrifted(EnvlockError):
 # resolution: exit 3 ----------------------------------------------------------------------------------------------------
 
 
+class NoStack(EnvlockError):
+    """No build of torch that the catalogue knows serves what was asked for."""
+
+    id = "no-stack"
+    exit_code = Exit.NO_STACK
+
+
 class NoSolution(EnvlockError):
     """No set of packages satisfies the spec."""
 

@@ -177,7 +177,7 @@ class Store:
     def verify(self) -> tuple[Damage, ...]:
         """Hash every blob again; the damaged ones, sorted by name."""
         damaged = []
-        for path in self._all_blobs():
+        for path in self.blobs():
             with path.open("rb") as stream:
                 found = hashlib.file_digest(stream, "sha256").hexdigest()
             if found != path.name:
@@ -191,7 +191,7 @@ class Store:
                 what = f"the store {self.root} is in use"
                 raise HostNotReady(what, why="another envlock process is writing to it", hint="try again when it has finished")
             freed = 0
-            for path in self._all_blobs():
+            for path in self.blobs():
                 if path.name not in keep:
                     freed += path.stat().st_size
                     path.unlink()
@@ -200,7 +200,7 @@ class Store:
 
     def usage(self) -> Usage:
         """What the store holds."""
-        sizes = [path.stat().st_size for path in self._all_blobs()]
+        sizes = [path.stat().st_size for path in self.blobs()]
         unfinished = 0
         for path in self._work.rglob("*"):
             with suppress(FileNotFoundError):
@@ -213,7 +213,8 @@ class Store:
         if needed > shutil.disk_usage(folder).free:
             raise _full(folder, needed)
 
-    def _all_blobs(self) -> list[Path]:
+    def blobs(self) -> list[Path]:
+        """Every blob, sorted by name."""
         return sorted(path for path in self._blobs.glob("??/*") if _SHA256.fullmatch(path.name))
 
     # work in progress

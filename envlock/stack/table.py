@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from envlock.catalogue import Catalogue, drivers
 from envlock.errors import Exit, Finding, Problems
@@ -41,12 +41,14 @@ def stack_rows(
     driver: str | None = None,
     python: str | None = None,
     platform: str = "linux/amd64",
+    torch: str | None = None,
 ) -> tuple[StackRow, ...]:
     """Builds that serve all of these GPUs, on this driver, with this Python; CPU builds only without GPU and driver.
 
-    Raises `Problems` (exit status 2) for a GPU or driver that is not one.
+    `torch` is a release, or the front part of one (`2.5`). Raises `Problems` (exit status 2) for a GPU or driver that is not one.
     """
-    found, faults = find_gpus(gpus, catalogue)
+    found, unknown = find_gpus(gpus, catalogue)
+    faults = [replace(fault, where="--gpu") for fault in unknown]
     if driver is not None and not all(part.isdigit() for part in driver.split(".")):
         faults.append(Finding("usage", "error", f"{driver!r} is not a driver version", "--driver", hint="write it as 550.54.15"))
     if faults:
@@ -55,6 +57,8 @@ def stack_rows(
     rows = []
     for build in catalogue.builds:
         if not fits(build, wish, catalogue) or (build.cuda is None and wish.wants_gpu):
+            continue
+        if torch is not None and not f"{build.torch}.".startswith(f"{torch}."):
             continue
         need = drivers.needs(build.cuda, catalogue) if build.cuda else None
         limited = driver is not None and need is not None and drivers.reach(driver, need.row) == "minor-version"
