@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from envlock.catalogue import load
 from envlock.catalogue.drivers import needs as driver_needs
@@ -59,7 +60,6 @@ class Needs:
     driver_floor: str | None = None
     architectures: tuple[str, ...] = ()
     targets: tuple[str, ...] = ()
-    size: int | None = None
 
 
 def needs_of_lock(lock: Lock) -> Needs:
@@ -68,12 +68,12 @@ def needs_of_lock(lock: Lock) -> Needs:
     return Needs(stack.platform, lock.environment, stack.cuda, stack.driver_floor, stack.architectures, stack.gpus)
 
 
-def needs_of_image(platform: str, environment: Mapping[str, str], size: int | None = None) -> Needs:
+def needs_of_image(platform: str, environment: Mapping[str, str]) -> Needs:
     """What an image that has no lock of ours asks for, by its config alone."""
     match = re.match(r"\d+\.\d+", environment.get("CUDA_VERSION", ""))
     cuda = match[0] if match else None
     driver = driver_needs(cuda, load()) if cuda else None
-    return Needs(platform, environment, cuda, driver.row.floor if driver else None, size=size)
+    return Needs(platform, environment, cuda, driver.row.floor if driver else None)
 
 
 def examine(host: Host, needs: Needs | None = None) -> tuple[Finding, ...]:
@@ -179,6 +179,11 @@ def describe(host: Host) -> tuple[tuple[str, str], ...]:
     rows.append(("driver", f"{driver} · CUDA {host.nvidia.cuda or '?'} · read by {host.nvidia.source}" if driver else "none"))
     rows += [(f"gpu {gpu.index}", _gpu_text(gpu)) for gpu in host.nvidia.gpus]
     return tuple(rows)
+
+
+def as_json(host: Host) -> dict[str, Any]:
+    """A host as plain data."""
+    return {**asdict(host), "cpu": {**asdict(host.cpu), "flags": sorted(host.cpu.flags), "isa_level": host.cpu.isa_level}}
 
 
 def _sizes(*sizes: tuple[str, int | None]) -> Iterator[str]:

@@ -15,13 +15,13 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 
 from envlock import run_record
 from envlock.diagnose import diagnose_exit
-from envlock.doctor import examine, needs_of_image, needs_of_lock
+from envlock.doctor import examine
 from envlock.engine import Bind, Container, Engine, EngineImage, Gpus, Output
 from envlock.errors import EnvlockError, Exit, Finding, Problems, UsageError
 from envlock.host import Host, container_runtime, read_host
@@ -34,7 +34,7 @@ from envlock.run_record import Input, OneRun, Record
 from envlock.runtime import settings
 from envlock.selftest_run import CACHES, DEFAULT_SHM, refusal
 from envlock.transcript import Transcript
-from envlock.verify import find_image, gpu_requests, host_facts, read_lock
+from envlock.verify import find_image, gpu_requests, host_facts, needs_of, read_lock
 
 OUTPUTS = "/outputs"
 OUTPUTS_VARIABLE = "ENVLOCK_OUTPUTS"
@@ -81,7 +81,7 @@ def run_experiment(
     image = find_image(engine, reference)
     lock = read_lock(engine, image).lock
     host = read_host(container_runtime(engine.info, engine.endpoint))
-    needs = replace(needs_of_lock(lock) if lock else needs_of_image(image.platform, image.environment), environment=image.environment)
+    needs = needs_of(image, lock)
     refuse(examine(host, needs), Exit.HOST)
     refuse(unsafe_variables(lock, experiment.environment), Exit.USAGE)
     prepare(folder)

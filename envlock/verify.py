@@ -45,8 +45,7 @@ def verify_on(host: Host, engine: Engine, reference: str, options: Options, prog
     started, clock = datetime.now(UTC), time.monotonic()
     image = find_image(engine, reference)
     inside = read_lock(engine, image)
-    needs = needs_of_lock(inside.lock) if inside.lock else needs_of_image(image.platform, image.environment, image.size)
-    needs = replace(needs, environment=image.environment)
+    needs = needs_of(image, inside.lock)
     findings = examine(host, needs)
     remarks = [*inside.remarks, *(Remark.of(finding, "host") for finding in findings)]
     checks = [*inside.checks, *configured(image, inside.lock)]
@@ -97,6 +96,12 @@ def find_image(engine: Engine, reference: str) -> EngineImage:
         what, hint = f"the engine has no image {reference}", "see `envlock images`, or make it with `envlock build`"
         raise ImageMissing(what, where=str(engine.endpoint), hint=hint)
     return image
+
+
+def needs_of(image: EngineImage, lock: Lock | None) -> Needs:
+    """What an image in an engine asks of its host: by its lock where it has one, with the environment that it really has."""
+    needs = needs_of_lock(lock) if lock else needs_of_image(image.platform, image.environment)
+    return replace(needs, environment=image.environment)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,13 @@
 """Whether a host can run an image is said before a container starts, with both numbers and a remedy."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 
-from envlock.doctor import Needs, describe, examine, needs_of_image, runs_on
+from envlock.doctor import Needs, as_json, describe, examine, needs_of_image, runs_on
 from envlock.host import ContainerRuntime, Cpu, Host
 from envlock.nvidia import Gpu, MigDevice, Nvidia
 
@@ -163,6 +164,13 @@ def test_a_host_is_described_for_people():
     for part in ("capability 9.0", "132 SMs", "85.5 GB", "ECC on", "MIG 3g.40gb", "GPU-1"):
         assert part in rows["gpu 0"]
     assert dict(describe(replace(HOST, nvidia=Nvidia(), runtime=None)))["driver"] == "none"
+
+
+def test_a_host_is_plain_data():
+    data = json.loads(json.dumps(as_json(HOST)))
+    assert data["cpu"]["isa_level"] == "x86-64-v3"
+    assert data["nvidia"]["gpus"][0]["name"] == "NVIDIA H100 80GB HBM3"
+    assert data["runtime"]["nvidia_runtime"]
 
 
 def test_every_finding_says_what_to_do():
