@@ -2,9 +2,10 @@
 
 It is started by one line in a `.pth` file of the virtual environment, `pth_line(lib)`:
 
-    import sys; sys.path.append('/opt/envlock/lib'); from envlock.runtime.hook import start; start()
+    import sys; sys.path.insert(0, '/opt/envlock/lib'); from envlock.runtime.hook import start; sys.path.append(sys.path.pop(0)); start()
 
-(A `sitecustomize` of ours would be shadowed by Debian's own.) `python -S` skips such files; `python -I` runs them, but ignores
+The folder is first on the path while the hook is imported, so that no other folder is searched for it, and last afterwards. (A
+`sitecustomize` of ours would be shadowed by Debian's own.) `python -S` skips such files; `python -I` runs them, but ignores
 PYTHONHASHSEED.
 
 Each library is set up at its own first import, by watching for it: so nothing is imported that the program does not import, and a
@@ -17,15 +18,15 @@ fork any more.
   the fork. Processes of torchrun are not mixed: all ranks must start from the same weights (`seed_everything(seed, rank)` parts them).
 - `torch` and `torch._inductor.config`: flags of the levels `deterministic` and `strict`; see flags.py.
 
-This module runs in every process, so it uses only what the interpreter has loaded already.
+This module runs in every process, so it uses only what the interpreter has loaded already: not even `__future__`, hence the quotes
+around annotations.
 """
-
-from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
 
+# As type checkers read it; importing it from typing would take ten times as long as all the rest.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from importlib.machinery import ModuleSpec
@@ -39,7 +40,8 @@ DEFAULT_LIB = "/opt/envlock/lib"
 
 def pth_line(lib_path: str = DEFAULT_LIB) -> str:
     """The whole content of the `.pth` file, newline included; `lib_path` is the folder that holds the package `envlock`."""
-    return f"import sys; sys.path.append({lib_path!r}); from envlock.runtime.hook import start; start()\n"
+    begin = f"import sys; sys.path.insert(0, {lib_path!r}); from envlock.runtime.hook import start"
+    return f"{begin}; sys.path.append(sys.path.pop(0)); start()\n"
 
 
 class Chosen:
@@ -54,7 +56,7 @@ class Chosen:
         self.tf32 = tf32
 
 
-def chosen(environ: Mapping[str, str]) -> Chosen:
+def chosen(environ: "Mapping[str, str]") -> Chosen:
     """Read the choice. No level means `off`; one that does not exist means `strict`, and a line on stderr."""
     level = environ.get("ENVLOCK_DETERMINISM", "") or "off"
     if level not in LEVELS:
@@ -65,7 +67,7 @@ def chosen(environ: Mapping[str, str]) -> Chosen:
     return Chosen(level, seed, threads, environ.get("ENVLOCK_TF32", "0") == "1")
 
 
-def _number(environ: Mapping[str, str], name: str, otherwise: int) -> int:
+def _number(environ: "Mapping[str, str]", name: str, otherwise: int) -> int:
     text = environ.get(name, "")
     if text.isascii() and text.isdigit():
         return int(text)
@@ -82,12 +84,12 @@ def _complain(message: str) -> None:
 class Watch:
     """A finder on `sys.meta_path` that finds nothing itself: it has the real loader call back once a watched module is loaded."""
 
-    def __init__(self, choice: Chosen, actions: Mapping[str, Action]) -> None:
+    def __init__(self, choice: Chosen, actions: "Mapping[str, Action]") -> None:
         self.choice = choice
         self.pending = dict(actions)
         self.done: list[str] = []
 
-    def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
+    def find_spec(self, name: str, path: "Sequence[str] | None" = None, target: "ModuleType | None" = None) -> "ModuleSpec | None":
         if name not in self.pending:
             return None
         for finder in sys.meta_path:
@@ -97,20 +99,20 @@ class Watch:
                 return spec
         return None
 
-    def _follow(self, spec: ModuleSpec) -> None:
+    def _follow(self, spec: "ModuleSpec") -> None:
         loader = spec.loader
         if loader is None or isinstance(loader, type):
             return
         load = loader.exec_module
 
-        def exec_module(module: ModuleType) -> None:
+        def exec_module(module: "ModuleType") -> None:
             del loader.exec_module
             load(module)
             self.loaded(spec.name, module)
 
         loader.exec_module = exec_module  # type: ignore[method-assign]
 
-    def loaded(self, name: str, module: ModuleType) -> None:
+    def loaded(self, name: str, module: "ModuleType") -> None:
         """Set a library up, once. A fault is told on stderr, and does not stop the program: the self-test fails on it."""
         action = self.pending.pop(name, None)
         if action is None:
@@ -123,7 +125,7 @@ class Watch:
             self.done.append(name)
 
 
-def start(environ: Mapping[str, str] | None = None) -> Watch | None:
+def start(environ: "Mapping[str, str] | None" = None) -> "Watch | None":
     """Start watching, unless the level is `off` or the hook is active already. Modules that are loaded already are set up at once."""
     choice = chosen(os.environ if environ is None else environ)
     if choice.level == "off" or active() is not None:
@@ -136,7 +138,7 @@ def start(environ: Mapping[str, str] | None = None) -> Watch | None:
     return watch
 
 
-def active() -> Watch | None:
+def active() -> "Watch | None":
     """The hook of this process, if it runs: it holds the choice in force and what it has set up."""
     for finder in sys.meta_path:
         if type(finder).__name__ == "Watch" and type(finder).__module__ == __name__:
@@ -155,7 +157,7 @@ def process_seed(choice: Chosen) -> int:
     return derive(choice.seed, "process", name)
 
 
-def _seed_random(choice: Chosen, random: ModuleType) -> None:
+def _seed_random(choice: Chosen, random: "ModuleType") -> None:
     random.seed(process_seed(choice))
     forks = [0, 0]
 
@@ -170,13 +172,13 @@ def _seed_random(choice: Chosen, random: ModuleType) -> None:
     os.register_at_fork(before=note, after_in_child=seed)
 
 
-def _seed_numpy(choice: Chosen, numpy_random: ModuleType) -> None:
+def _seed_numpy(choice: Chosen, numpy_random: "ModuleType") -> None:
     seed = process_seed(choice)
     # The legacy generator takes 32 bits as a number, and any length as words.
     numpy_random.seed(seed if seed < 2**32 else [seed & 0xFFFFFFFF, seed >> 32])
 
 
-def _set_up_torch(choice: Chosen, torch: ModuleType) -> None:
+def _set_up_torch(choice: Chosen, torch: "ModuleType") -> None:
     from envlock.runtime import flags, seeds
 
     seeds.seed_torch(torch, process_seed(choice))
@@ -184,12 +186,12 @@ def _set_up_torch(choice: Chosen, torch: ModuleType) -> None:
         flags.apply(torch, choice.level, tf32=choice.tf32, threads=choice.threads)
 
 
-def _set_up_inductor(choice: Chosen, config: ModuleType) -> None:
+def _set_up_inductor(choice: Chosen, config: "ModuleType") -> None:
     if choice.level == "strict" and hasattr(config, "deterministic"):
         config.deterministic = True  # type: ignore[attr-defined]
 
 
-_ACTIONS: Mapping[str, Action] = {
+_ACTIONS: "Mapping[str, Action]" = {
     "random": _seed_random,
     "numpy.random": _seed_numpy,
     "torch": _set_up_torch,

