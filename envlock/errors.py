@@ -114,6 +114,13 @@ class ImageMissing(EnvlockError):
     exit_code = Exit.USAGE
 
 
+class NotPinnable(EnvlockError):
+    """An image, or what was named with it, is not what an artifact can be made of."""
+
+    id = "not-pinnable"
+    exit_code = Exit.USAGE
+
+
 # lock: exit 4 ----------------------------------------------------------------------------------------------------------
 
 
