@@ -161,9 +161,9 @@ def test_starting_costs_less_than_a_millisecond(fresh: Fresh) -> None:
     """In fresh processes, with compiled modules; the quickest of several, since other work on this machine is not the hook's."""
     code = f"""
 import time
-start = time.process_time()
+began = time.process_time()
 exec({pth_line(LIB)!r})
-print(time.process_time() - start)
+print(time.process_time() - began)
 """
     fresh(code, PYTHONPATH="", **STRICT)
     assert min(float(fresh(code, PYTHONPATH="", **STRICT).stdout) for _ in range(7)) < 0.001
