@@ -30,8 +30,8 @@ from pathlib import Path
 
 from envlock import lock as locks
 from envlock.engine import Engine, connect
+from envlock.foundation import debian_layer
 from envlock.image import Settings, make_image
-from envlock.makers import base_layer
 from envlock.progress import Lines, Silent
 from envlock.store import Store
 
@@ -98,7 +98,7 @@ class Bench:
     def plain(self, store: Store) -> int:
         """Time the plain build; gives the image's size in bytes."""
         lock = locks.read(self.lock).lock
-        base = base_layer(lock, store, Lines())
+        base = debian_layer(lock.base, store, Lines())
         path = store.path(base.diff_id.removeprefix("sha256:"))
         image = make_image([base], Settings(lock.stack.platform, 0, {"PATH": lock.environment["PATH"]}, {}))
         self.engine.load(image, (PLAIN_BASE,), lambda layer: path.open("rb"), Silent())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -14,12 +14,14 @@ from envlock.config import image_settings
 from envlock.errors import BuildFailed, ImageDiffers, Problems, exit_code_of
 from envlock.errors import EnvlockError as Error
 from envlock.fetch import fetch_all
+from envlock.foundation import Foundation
 from envlock.image import Image, make_image
 from envlock.layers import Layer
 from envlock.layers.recipes import recipe_key
-from envlock.lock import Built, Deb, DebianBase, Lock, Wheel
+from envlock.lock import Built, DebianBase, Lock
 from envlock.makers import LayerMaker
 from envlock.progress import Progress, human_bytes
+from envlock.resolve.baseimage import fetch_base
 from envlock.resolve.debian import fetch_debs
 from envlock.resolve.python import wheel_wanted
 from envlock.sources import keep_files
@@ -120,18 +122,34 @@ def _make(
     return loaded.image, frozenset(loaded.sent)
 
 
-def fetch_inputs(lock: Lock, store: Store, progress: Progress) -> int:
-    """Bring every file of a lock into the store; how many were missing. All that could not be had is raised together."""
+def fetch_inputs(lock: Lock, open_engine: Callable[[], Engine], store: Store, progress: Progress) -> int:
+    """Bring every file of a lock into the store; how many were missing. All that could not be had is raised together.
+
+    The engine is asked for only where an image base must say which archives its packages came from.
+    """
     wheels = (*lock.wheels, lock.installer)
-    base = lock.base if isinstance(lock.base, DebianBase) else None
-    debs = (*(base.debs if base else ()), *(lock.apt.debs if lock.apt else ()))
-    files: list[Wheel | Deb] = [*wheels, *debs]
-    missing = sum(not store.has(file.sha256, file.size) for file in files)
+    base = lock.base
+    debs = (*(base.debs if isinstance(base, DebianBase) else ()), *(lock.apt.debs if lock.apt else ()))
+    files = [(wheel.sha256, wheel.size) for wheel in wheels] + [(deb.sha256, deb.size) for deb in debs]
+    if not isinstance(base, DebianBase):
+        files += [(blob.digest.removeprefix("sha256:"), blob.size) for blob in base.layers]
+    missing = sum(not store.has(sha256, size) for sha256, size in files)
+
+    def fetch_foundation() -> None:
+        if isinstance(base, DebianBase):
+            fetch_debs(base.debs, base.suite, lock.stack.platform, store, progress, base.snapshot)
+        else:
+            fetch_base(base, store, progress)
+        if lock.apt is not None:
+            with Foundation(base, lock.apt, lock.stack.platform, {}, open_engine, store, progress) as foundation:
+                foundation.fetch_apt(lock.apt)
+
     faults: list[Error] = []
     with ThreadPoolExecutor(2) as pool:
-        jobs: list[Future[object]] = [pool.submit(fetch_all, [wheel_wanted(wheel) for wheel in wheels], store, progress)]
-        if base is not None:
-            jobs.append(pool.submit(fetch_debs, debs, base.suite, lock.stack.platform, store, progress, base.snapshot))
+        jobs: list[Future[object]] = [
+            pool.submit(fetch_all, [wheel_wanted(wheel) for wheel in wheels], store, progress),
+            pool.submit(fetch_foundation),
+        ]
         for job in jobs:
             try:
                 job.result()

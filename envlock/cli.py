@@ -78,6 +78,7 @@ def lock(
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="LOCK", help="where the lock goes")] = None,
     upgrade: Annotated[bool, typer.Option("--upgrade", help="take the newest versions instead of keeping the lock's")] = False,
     check: Annotated[bool, typer.Option("--check", help="write nothing; say whether the lock still holds (exit 4 when not)")] = False,
+    host: Host = None,
     json: Json = False,
     quiet: Quiet = False,
     store: StoreFolder = None,
@@ -102,7 +103,7 @@ def lock(
             raise typer.Exit(Exit.LOCK)
         return
     path = output or locking.lock_path_of(spec)
-    made = locking.lock_spec(spec, path, open_store(store), progress, upgrade=upgrade)
+    made = locking.lock_spec(spec, path, lambda: connect(host, quiet), open_store(store), progress, upgrade=upgrade)
     console.show_findings(made.findings)
     if json:
         console.print_json({"lock": str(path), "lock_digest": made.lock.digest, "changed": made.changed, "changes": list(made.changes)})
@@ -111,7 +112,7 @@ def lock(
 
 
 @app.command()
-def fetch(lock: LockPath, json: Json = False, quiet: Quiet = False, store: StoreFolder = None) -> None:
+def fetch(lock: LockPath, host: Host = None, json: Json = False, quiet: Quiet = False, store: StoreFolder = None) -> None:
     """Bring every file of a lock into the store, so that a build needs no network.
 
     Example: envlock fetch lockfiles/cpu.lock.yaml
@@ -121,7 +122,7 @@ def fetch(lock: LockPath, json: Json = False, quiet: Quiet = False, store: Store
 
     folder = open_store(store)
     chosen = locking.find_lock(lock)
-    missing = fetch_inputs(chosen.lock, folder, console.progress_for(quiet))
+    missing = fetch_inputs(chosen.lock, lambda: connect(host, quiet), folder, console.progress_for(quiet))
     result = {"lock_digest": chosen.lock.digest, "fetched": missing}
     if json:
         console.print_json(result)
@@ -134,6 +135,7 @@ def render(
     lock: LockPath,
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="DIR", help="where Dockerfile and context go")] = None,
     check: Annotated[Path | None, typer.Option("--check", metavar="DOCKERFILE", help="say whether this Dockerfile is current")] = None,
+    host: Host = None,
     quiet: Quiet = False,
     store: StoreFolder = None,
 ) -> None:
@@ -156,7 +158,7 @@ def render(
     elif output is None:
         sys.stdout.write(render(chosen.lock, bundle).decode())
     else:
-        write_context(chosen, bundle, folder, output, console.progress_for(quiet))
+        write_context(chosen, bundle, folder, output, lambda: connect(host, quiet), console.progress_for(quiet))
         print(f"DOCKER_BUILDKIT=1 docker build --network none -t {chosen.lock.name} {output}")
 
 
@@ -178,8 +180,9 @@ def build(
 
     folder = open_store(store)
     progress = console.progress_for(quiet)
-    chosen = locking.find_or_make_lock(spec_or_lock, folder, progress)
-    result = build_image(chosen, connect(host, quiet), folder, progress, extra_tags=tuple(tag or ()))
+    engine = connect(host, quiet)
+    chosen = locking.find_or_make_lock(spec_or_lock, lambda: engine, folder, progress)
+    result = build_image(chosen, engine, folder, progress, extra_tags=tuple(tag or ()))
     if json:
         console.print_json(result.as_json())
     else:

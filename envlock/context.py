@@ -5,45 +5,55 @@ from __future__ import annotations
 import difflib
 import os
 import shutil
-from pathlib import Path
+from collections.abc import Callable
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from envlock import dockerfile
 from envlock.bundle import Bundle
 from envlock.errors import LockStale, UsageError
 from envlock.fetch import fetch_all
-from envlock.lock import DebianBase, Lock
-from envlock.makers import STEPS, base_layer, runtime_layer, tree_of
+from envlock.image import Settings, archive, make_image
+from envlock.lock import DebianBase, ImageBase, Lock
+from envlock.makers import STEPS, open_foundation, runtime_layer
 from envlock.progress import Progress
 from envlock.resolve.python import wheel_wanted
 from envlock.sources import keep_files
 from envlock.store import Store, write_atomically
 
 if TYPE_CHECKING:
+    from envlock.engine import Engine
+    from envlock.foundation import Foundation
     from envlock.locking import ChosenLock
 
 MARK = "envlock-context"
 """A file that tells a folder written by envlock, which may be written again, from anything else."""
 
 
-def write_context(chosen: ChosenLock, bundle: Bundle, store: Store, folder: Path, progress: Progress) -> None:
+def write_context(
+    chosen: ChosenLock, bundle: Bundle, store: Store, folder: Path, open_engine: Callable[[], Engine], progress: Progress
+) -> None:
     """Write Dockerfile, wheels, base, scripts and SHA256SUMS below `folder`, which is new, empty or an earlier context.
 
     Wheels are hard links into the store where the file system allows it. Raises `UsageError` for a folder that holds other things,
-    and what fetching and bootstrapping raise.
+    and what fetching and bootstrapping raise. The engine is asked for only where the store lacks a layer that must be made in it.
     """
     lock = chosen.lock
     _prepare(folder)
     if chosen.spec_folder is not None:
         keep_files(lock.files, chosen.spec_folder, store)
     fetch_all([wheel_wanted(wheel) for wheel in (*lock.wheels, lock.installer)], store, progress)
-    base = base_layer(lock, store, progress)
-    runtime = runtime_layer(lock, bundle, store, tree_of(base, store))
     blobs = {f"wheels/{wheel.file}": wheel.sha256 for wheel in lock.wheels}
     blobs[f"installer/{lock.installer.file}"] = lock.installer.sha256
-    blobs["runtime.tar"] = runtime.diff_id.removeprefix("sha256:")
-    if isinstance(lock.base, DebianBase):
-        blobs["base.tar"] = base.diff_id.removeprefix("sha256:")
+    with open_foundation(lock, bundle, open_engine, store, progress) as foundation:
+        if isinstance(lock.base, DebianBase):
+            blobs["base.tar"] = _hex(foundation.base_layers[0].diff_id)
+        elif lock.base.kind == "archive":
+            _write_archive(lock, foundation, folder / "base-image.tar")
+        if lock.apt is not None:
+            foundation.fetch_apt(lock.apt)
+            blobs |= {f"debs/{PurePosixPath(deb.path).name}": deb.sha256 for deb in lock.apt.debs}
+        blobs["runtime.tar"] = _hex(runtime_layer(lock, bundle, store, foundation.tree).diff_id)
     for name, sha256 in blobs.items():
         _link(store.path(sha256), folder / name)
     for name, content in texts(lock, bundle).items():
@@ -72,10 +82,24 @@ def require_current(path: Path, wanted: bytes) -> None:
     raise LockStale(f"{path} is not what its lock renders to", where=str(path), why=why, hint="write it again with `envlock render`")
 
 
+def _write_archive(lock: Lock, foundation: Foundation, path: Path) -> None:
+    """The base as an archive for `docker load`, under the name that the Dockerfile starts from."""
+    base = lock.base
+    assert isinstance(base, ImageBase)
+    image = make_image(foundation.base_layers, Settings(lock.stack.platform, 0, base.environment, {}))
+    with path.open("wb") as stream:
+        for piece in archive(image, (dockerfile.archive_tag(base),), foundation.open):
+            stream.write(piece)
+
+
+def _hex(digest: str) -> str:
+    return digest.removeprefix("sha256:")
+
+
 def _prepare(folder: Path) -> None:
     if folder.exists() and any(folder.iterdir()) and not (folder / MARK).exists():
         raise UsageError(f"{folder} holds other things", why="a context must not mix with them", hint="name a new or an empty folder")
-    for part in ("wheels", "installer", "lists", "steps"):
+    for part in ("wheels", "installer", "lists", "steps", "debs"):
         shutil.rmtree(folder / part, ignore_errors=True)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / MARK).write_text("written by `envlock render`; may be written again\n")

@@ -14,7 +14,7 @@ from jinja2 import BaseLoader, Environment, StrictUndefined
 from envlock.bundle import Bundle
 from envlock.config import image_labels
 from envlock.layers.wheels import WheelGroup, wheel_groups
-from envlock.lock import DebianBase, Lock
+from envlock.lock import DebianBase, ImageBase, Lock
 
 TEMPLATE = "templates/Dockerfile.j2"
 WIDTH = 132
@@ -53,8 +53,7 @@ def render(lock: Lock, bundle: Bundle) -> bytes:
         lock=lock,
         base=_base(lock),
         groups=wheel_lists(lock),
-        apt_names=[deb.name for deb in lock.apt.debs] if lock.apt else [],
-        environment=filled(assignments(lock.environment), WIDTH - len("ENV ")),
+        environment=filled(assignments(_variables(lock)), WIDTH - len("ENV ")),
         labels=filled(assignments(image_labels(lock)), WIDTH - len("LABEL ")),
     ).encode()
 
@@ -64,11 +63,23 @@ def _base(lock: Lock) -> Mapping[str, Any]:
         title = f"Debian {lock.base.suite}, bootstrapped from {len(lock.base.debs)} locked packages"
         return {"title": title, "tar": "base.tar", "reference": ""}
     if lock.base.kind == "archive":
-        return {"title": f"From the archive {lock.base.reference}", "tar": "base.tar", "reference": ""}
+        title = f"From the archive {lock.base.reference}; once: docker load -i base-image.tar"
+        return {"title": title, "tar": "", "reference": archive_tag(lock.base)}
     repository = lock.base.reference.partition("@")[0]
     name, colon, tag = repository.rpartition(":")
     plain = name if colon and "/" not in tag else repository
     return {"title": f"{lock.base.reference}, by its digest", "tar": "", "reference": f"{plain}@{lock.base.manifest_digest}"}
+
+
+def archive_tag(base: ImageBase) -> str:
+    """The name under which a base that came as an archive is loaded: it has no digest that an engine could look up."""
+    return f"envlock-base:{base.config_digest.removeprefix('sha256:')[:12]}"
+
+
+def _variables(lock: Lock) -> dict[str, str]:
+    """The image's ENV; what the base sets and the image has not is emptied, which a Dockerfile can, unlike unset."""
+    inherited = lock.base.environment if isinstance(lock.base, ImageBase) else {}
+    return {**{name: "" for name in inherited if name not in lock.environment}, **lock.environment}
 
 
 def assignments(variables: Mapping[str, str]) -> Iterable[str]:

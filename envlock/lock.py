@@ -94,6 +94,10 @@ class Apt(_Part):
     date: Seconds
     debs: tuple[Deb, ...]
 
+    def brings_python(self, python: str) -> bool:
+        """Whether the interpreter (major and minor version) comes with these packages, so that they go below the environment."""
+        return any(deb.name == f"python{python}" for deb in self.debs)
+
 
 class Stack(_Part):
     """The stack as locked; `stack.py` decides it."""

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from envlock import lock as locks
 from envlock import yamlfile
 from envlock.catalogue import load
 from envlock.errors import Exit, Finding, LockMissing, Problems
-from envlock.lock import Built, Lock, LockFile
+from envlock.lock import Built, ImageBase, Lock, LockFile
 from envlock.progress import Progress
-from envlock.resolve.inputs import resolve
+from envlock.resolve.inputs import resolve_base_of, resolve_on
 from envlock.sources import hash_requirements, list_files
 from envlock.spec import Spec, parse_spec, read_spec
-from envlock.stack import Solution, completed, located, located_problems, solve
+from envlock.stack import BaseFacts, Solution, completed, located, located_problems, solve
 from envlock.store import Store, write_atomically
+
+if TYPE_CHECKING:
+    from envlock.engine import Engine
 
 SUFFIX = ".lock.yaml"
 
@@ -77,23 +81,30 @@ def _shortest(path: Path) -> Path:
         return path
 
 
-def solve_file(path: Path) -> tuple[Spec, Solution]:
-    """A spec file and the stack that it asks for; every complaint with its place in the file."""
+def solve_file(path: Path, facts: BaseFacts | None = None) -> tuple[Spec, Solution]:
+    """A spec file and the stack that it asks for; every complaint with its place in the file. `facts`: what its base says of itself."""
     raw = yamlfile.read_bytes(path)
     spec = parse_spec(raw, path.name)
     document = yamlfile.parse_text(raw, path.name)
     try:
-        solution = solve(spec, load())
+        solution = solve(spec, load(), facts)
     except Problems as error:
         raise located_problems(error, document) from None
     return spec, replace(solution, findings=located(solution.findings, document))
 
 
-def lock_spec(spec_path: Path, path: Path, store: Store, progress: Progress, *, upgrade: bool) -> MadeLock:
+def lock_spec(
+    spec_path: Path, path: Path, open_engine: Callable[[], Engine], store: Store, progress: Progress, *, upgrade: bool
+) -> MadeLock:
     """Resolve a spec and write its lock. What an older lock pinned is kept where it still fits, unless `upgrade`."""
     spec, solution = solve_file(spec_path)
     before = locks.read(path) if path.exists() and not upgrade else None
-    made = resolve(spec, solution, spec_path.parent, store, progress, before.lock if before else None)
+    keep, folder = before.lock if before else None, spec_path.parent
+    base = resolve_base_of(spec, solution, folder, store, progress, keep)
+    if isinstance(base, ImageBase):
+        # What the base's config says is known only now.
+        spec, solution = solve_file(spec_path, BaseFacts.of_config(base.environment, base.facts))
+    made = resolve_on(base, spec, solution, folder, open_engine, store, progress, keep)
     changed = before is None or before.lock.digest != made.digest
     if changed:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -140,12 +151,12 @@ def find_lock(path: Path) -> ChosenLock:
     return ChosenLock(lock_path, found.lock, found.built, path.parent)
 
 
-def find_or_make_lock(path: Path, store: Store, progress: Progress) -> ChosenLock:
+def find_or_make_lock(path: Path, open_engine: Callable[[], Engine], store: Store, progress: Progress) -> ChosenLock:
     """As `find_lock`, but a spec without a lock is locked first."""
     if not path.name.endswith(SUFFIX) and not is_lock(path) and not lock_path_of(path).exists():
         lock_path = lock_path_of(path)
         progress.say(f"{path.name} has no lock yet; writing {lock_path}")
-        made = lock_spec(path, lock_path, store, progress, upgrade=False)
+        made = lock_spec(path, lock_path, open_engine, store, progress, upgrade=False)
         return ChosenLock(lock_path, made.lock, None, path.parent)
     return find_lock(path)
 
@@ -166,7 +177,9 @@ def staleness(spec: Spec, folder: Path, lock: Lock) -> list[Finding]:
     now, then = list_files(spec, folder), lock.files
     for path in sorted({f.to for f in set(now) ^ set(then)}):
         stale(f"what goes to {path} changed since it was locked")
-    stack = completed(solve(spec, load()).stack, lock.wheels)
+    base = lock.base
+    facts = BaseFacts.of_config(base.environment, base.facts) if isinstance(base, ImageBase) else None
+    stack = completed(solve(spec, load(), facts).stack, lock.wheels)
     for field in type(stack).model_fields:
         was, is_now = getattr(lock.stack, field), getattr(stack, field)
         if was != is_now:

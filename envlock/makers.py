@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack
 from functools import cached_property, partial
 from importlib.metadata import version
 from io import FileIO
@@ -15,28 +14,26 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 from envlock import dockerfile
 from envlock.bundle import Bundle
 from envlock.clock import Clock
-from envlock.environment import SYSTEM_PATH
 from envlock.errors import BuildFailed, HostNotReady
 from envlock.fetch import fetch_all
+from envlock.foundation import Foundation, OpenContainer
 from envlock.layers import Layer
 from envlock.layers.assembly import Job, assemble
-from envlock.layers.base import bootstrap
 from envlock.layers.bytecode import compile_wheels, compiler, python_build
 from envlock.layers.canonical import Plan, Tree
-from envlock.layers.recipes import recall_layer, recipe_key, remember_layer
+from envlock.layers.recipes import kept_layer, recall_layer, remember_layer
 from envlock.layers.runtime import plan_runtime
 from envlock.layers.venv import HOLDS as VENV_HOLDS
 from envlock.layers.venv import plan_venv, venv_recipe
 from envlock.layers.wheelfile import InstalledWheel
 from envlock.layers.wheels import WheelGroup, open_groups, plan_wheels, wheel_groups, wheel_recipes
-from envlock.lock import DebianBase, Lock
+from envlock.lock import Lock
 from envlock.progress import Progress
 from envlock.resolve.python import wheel_wanted
 from envlock.store import Store
-from envlock.workshop import open_workshop
 
 if TYPE_CHECKING:
-    from envlock.engine import Container, Engine
+    from envlock.engine import Engine
 
 STEPS = "templates/steps"
 UNPACKED = 2.6
@@ -58,7 +55,7 @@ class LayerMaker:
         self._folder = folder
         self._clock = clock
         self._steps = bundle.below(STEPS)
-        self._open = ExitStack()
+        self._foundation = open_foundation(lock, bundle, lambda: engine, store, progress)
         self._mutex = Mutex()
         self._written: dict[str, Path] = {}
 
@@ -66,16 +63,17 @@ class LayerMaker:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._open.close()
+        self._foundation.__exit__(None, None, None)
 
     def layers(self) -> Iterator[Layer]:
         """All layers from the lowest, each written by the time it is yielded unless the engine holds it.
 
         A layer that was made before must come out as it did then. Raises what its makers raise.
         """
+        foundation, python = self._foundation, self._lock.stack.python
         with self._clock.step("base"):
-            base = self.base
-        yield base
+            below = foundation.below(python)
+        yield from below
         with self._clock.step("venv"):
             venv = self._venv
         yield venv
@@ -87,12 +85,18 @@ class LayerMaker:
             with self._clock.step("wheels"):
                 made = next(fresh) if number in due else cast(Layer, layer)
             yield made
+        with self._clock.step("apt"):
+            apt = foundation.apt_layer
+        if apt is not None and apt not in below:
+            yield apt
         with self._clock.step("runtime"):
             runtime = self._runtime
         yield runtime
 
     def open(self, layer: Layer) -> BinaryIO:
         """The tar of one of the layers; a layer that is no longer at hand is made again."""
+        if layer in self._foundation.base_layers:
+            return self._foundation.open(layer)
         hex_digest = layer.diff_id.removeprefix("sha256:")
         if self._store.has(hex_digest):
             return self._store.path(hex_digest).open("rb")
@@ -104,41 +108,37 @@ class LayerMaker:
         return cast(BinaryIO, _Disposable(self._written.pop(layer.diff_id)))
 
     @cached_property
-    def base(self) -> Layer:
-        """The lowest layer."""
-        return base_layer(self._lock, self._store, self._progress)
-
-    @cached_property
-    def _base_tree(self) -> Tree:
-        return tree_of(self.base, self._store)
-
-    @cached_property
     def _venv(self) -> Layer:
-        python, steps = self._lock.stack.python, self._steps
+        python, steps, below = self._lock.stack.python, self._steps, self._tree
 
         def write(target: BinaryIO) -> Layer:
-            with self._sandbox() as sandbox:
-                return plan_venv(sandbox, python, steps, self._base_tree).write(target, VENV_HOLDS)
+            with self._container() as container:
+                return plan_venv(container, python, steps, below).write(target, VENV_HOLDS)
 
-        return _kept(self._store, venv_recipe(python, self._python_build, steps, self._base_tree), VENV_HOLDS, write)
+        return kept_layer(self._store, venv_recipe(python, self._python_build, steps, below), VENV_HOLDS, write)
+
+    @cached_property
+    def _tree(self) -> Tree:
+        """What lies below the virtual environment."""
+        return self._foundation.tree_below(self._lock.stack.python)
 
     @cached_property
     def _below(self) -> Tree:
+        """What lies below the wheels."""
         with self.open(self._venv) as stream:
-            return self._base_tree.with_tar(stream, VENV_HOLDS)
+            return self._tree.with_tar(stream, VENV_HOLDS)
 
     @cached_property
     def _runtime(self) -> Layer:
-        return runtime_layer(self._lock, self._bundle, self._store, self._base_tree)
+        return runtime_layer(self._lock, self._bundle, self._store, self._foundation.tree)
 
     @cached_property
-    def _sandbox(self) -> Callable[[], AbstractContextManager[Container]]:
-        platform, path = self._lock.stack.platform, SYSTEM_PATH
-        return self._open.enter_context(open_workshop(self._engine, [self.base], self.open, platform, path))
+    def _container(self) -> OpenContainer:
+        return self._foundation.container(self._lock.stack.python)
 
     @cached_property
     def _python_build(self) -> str:
-        return python_build(self._base_tree, self._lock.stack.python)
+        return python_build(self._tree, self._lock.stack.python, self._foundation.path)
 
     @cached_property
     def _groups(self) -> tuple[WheelGroup, ...]:
@@ -163,7 +163,7 @@ class LayerMaker:
 
     def _held(self, known: Sequence[Layer | None]) -> frozenset[str]:
         """What the engine holds of the layers up to the first that was never made."""
-        below = [self.base, self._venv, *takewhile(lambda layer: layer is not None, known)]
+        below = [*self._foundation.below(self._lock.stack.python), self._venv, *takewhile(lambda layer: layer is not None, known)]
         return self._engine.held([layer.diff_id for layer in below if layer is not None])
 
     def _assembled(self, due: Sequence[int], known: Sequence[Layer | None]) -> Iterator[Layer]:
@@ -185,30 +185,25 @@ class LayerMaker:
 
     def _plan(self, number: int) -> Plan:
         with self._mutex:
-            installed, build, sandbox = self._installed[number], self._python_build, self._sandbox
+            installed, build, container = self._installed[number], self._python_build, self._container
         python = self._lock.stack.python
-        bytecode = compile_wheels(installed, python, build, self._steps, self._store, sandbox, self._progress)
+        bytecode = compile_wheels(installed, python, build, self._steps, self._store, container, self._progress)
         return plan_wheels(installed, bytecode, self._below)
 
 
-def base_layer(lock: Lock, store: Store, progress: Progress) -> Layer:
-    """The lowest layer of a lock's image, in the store; bootstrapped from the locked packages unless it is there."""
-    base = lock.base
-    if not isinstance(base, DebianBase):
-        raise BuildFailed(f"bases of the kind {base.kind} cannot be built yet", where="base", hint="use a Debian base")
-    key = recipe_key("debian", suite=base.suite, date=base.date, debs=sorted(deb.sha256 for deb in base.debs))
-    holds = f"Debian {base.suite}, {len(base.debs)} packages"
-    return _kept(store, key, holds, lambda target: bootstrap(base, store, progress, target))
+def open_foundation(lock: Lock, bundle: Bundle, open_engine: Callable[[], Engine], store: Store, progress: Progress) -> Foundation:
+    """The foundation of a lock's image; a context manager."""
+    return Foundation(lock.base, lock.apt, lock.stack.platform, bundle.below(STEPS), open_engine, store, progress)
 
 
-def runtime_layer(lock: Lock, bundle: Bundle, store: Store, base: Tree) -> Layer:
-    """The uppermost layer of a lock's image, in the store; `base` is the tree of its base.
+def runtime_layer(lock: Lock, bundle: Bundle, store: Store, below: Tree) -> Layer:
+    """The uppermost layer of a lock's image, in the store; `below` is the tree of base and packages.
 
     Made anew each time: that takes less time than to look up all that it depends on.
     """
     text = dockerfile.render(lock, bundle)
     with store.incoming(what="runtime layer") as blob:
-        return plan_runtime(lock, bundle.below("lib"), text, store, base).write(blob, "self-test, start-up hook, lock")
+        return plan_runtime(lock, bundle.below("lib"), text, store, below).write(blob, "self-test, start-up hook, lock")
 
 
 def _require_installer(lock: Lock) -> None:
@@ -218,23 +213,6 @@ def _require_installer(lock: Lock) -> None:
         why = f"the lock was made with {lock.installer.version}; another release may write other records"
         hint = f"pip install installer=={lock.installer.version}, or lock the spec again"
         raise HostNotReady(f"this envlock runs with installer {here}", where="installer", why=why, hint=hint)
-
-
-def tree_of(layer: Layer, store: Store) -> Tree:
-    """The file tree of one layer that is in the store."""
-    with store.path(layer.diff_id.removeprefix("sha256:")).open("rb") as stream:
-        return Tree().with_tar(stream, layer.holds)
-
-
-def _kept(store: Store, key: str, holds: str, write: Callable[[BinaryIO], Layer]) -> Layer:
-    """A small layer out of the store, or made and put there."""
-    known = recall_layer(store, key, holds)
-    if known is not None and store.has(known.diff_id.removeprefix("sha256:"), known.size):
-        return known
-    with store.incoming(what=holds) as blob:
-        layer = write(blob)
-    remember_layer(store, key, layer)
-    return layer
 
 
 class _Disposable(FileIO):

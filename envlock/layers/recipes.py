@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable
+from typing import Any, BinaryIO, Protocol
 
 from envlock.layers import Layer
 from envlock.layers.canonical import RULES
 from envlock.layers.entry import ancestors
 from envlock.layers.tree import Tree
 from envlock.spec import canonical_json
+from envlock.store import Store
 
 _KIND = "layer"
 
@@ -44,3 +45,14 @@ def recall_layer(facts: Facts, key: str, holds: str) -> Layer | None:
 def remember_layer(facts: Facts, key: str, layer: Layer) -> None:
     """Remember what a recipe gave."""
     facts.remember(_KIND, key, {"diff_id": layer.diff_id, "size": layer.size})
+
+
+def kept_layer(store: Store, key: str, holds: str, write: Callable[[BinaryIO], Layer]) -> Layer:
+    """A small layer out of the store, or made by `write` and put there."""
+    known = recall_layer(store, key, holds)
+    if known is not None and store.has(known.diff_id.removeprefix("sha256:"), known.size):
+        return known
+    with store.incoming(what=holds) as blob:
+        layer = write(blob)
+    remember_layer(store, key, layer)
+    return layer

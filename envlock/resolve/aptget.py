@@ -50,7 +50,7 @@ def host_transport() -> Transport:
     wanted = tuple(line for line in lines if _TRANSPORT.match(line))
     shell = run(["apt-config", "shell", "NETRC", "Dir::Etc::netrc/f", "PARTS", "Dir::Etc::netrcparts/d"], {}).stdout
     places = dict(re.findall(r"^(NETRC|PARTS)='(.*)'$", shell, re.MULTILINE))
-    return Transport(wanted, places.get("NETRC", Transport.netrc), places.get("PARTS", Transport.netrc_parts).rstrip("/"))
+    return Transport(wanted, places.get("NETRC", "/etc/apt/auth.conf"), places.get("PARTS", "/etc/apt/auth.conf.d").rstrip("/"))
 
 
 def run(command: list[str], environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:

@@ -26,7 +26,7 @@ from envlock.engine import Engine
 from envlock.environment import image_environment
 from envlock.locking import ChosenLock
 from envlock.lock import Lock, LockFile, Settings, Stack, Wheel
-from envlock.makers import base_layer
+from envlock.foundation import debian_layer
 from envlock.progress import Silent
 from envlock.resolve.debian import resolve_base
 from envlock.resolve.inputs import INSTALLER
@@ -93,7 +93,7 @@ def tiny_session(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> It
     folder = tmp_path_factory.mktemp("tiny")
     store = Store(folder / "store")
     tiny = Tiny(_lock(engine.platform, store, folder), store, folder)
-    base_layer(tiny.lock, store, Silent())
+    debian_layer(tiny.lock.base, store, Silent())
     try:
         yield tiny
     finally:
