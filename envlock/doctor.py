@@ -174,7 +174,8 @@ def describe(host: Host) -> tuple[tuple[str, str], ...]:
     if runtime is not None:
         ways = [*(["NVIDIA runtime"] if runtime.nvidia_runtime else []), *(["CDI"] if runtime.cdi_devices else [])]
         kind = [*(["rootless"] if runtime.rootless else []), *(["remote"] if runtime.remote else [])]
-        rows.append(("engine", " · ".join([runtime.version, runtime.platform, *kind, f"GPUs by {' or '.join(ways) or 'no way'}"])))
+        gives = f"GPUs by {' or '.join(ways)}" if ways else "cannot give GPUs"
+        rows.append(("engine", " · ".join([runtime.version, runtime.platform, *kind, gives])))
     driver = host.nvidia.driver
     rows.append(("driver", f"{driver} · CUDA {host.nvidia.cuda or '?'} · read by {host.nvidia.source}" if driver else "none"))
     rows += [(f"gpu {gpu.index}", _gpu_text(gpu)) for gpu in host.nvidia.gpus]

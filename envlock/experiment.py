@@ -77,18 +77,33 @@ def run_experiment(
     Raises `UsageError` for a folder that holds something, `Problems` where the host cannot run the image (exit 5) or where a
     variable given would undo the image's level (exit 2).
     """
+    host = read_host(container_runtime(engine.info, engine.endpoint))
+    return run_on(host, engine, reference, experiment, folder, progress, show, expected)
+
+
+def run_on(
+    host: Host,
+    engine: Engine,
+    reference: str,
+    experiment: Experiment,
+    folder: Path,
+    progress: Progress,
+    show: Show,
+    expected: Record | None = None,
+) -> tuple[Record, tuple[Metric, ...]]:
+    """The same, on a host that was read already."""
     started = datetime.now(UTC)
     image = find_image(engine, reference)
     lock = read_lock(engine, image).lock
-    host = read_host(container_runtime(engine.info, engine.endpoint))
     needs = needs_of(image, lock)
-    refuse(examine(host, needs), Exit.HOST)
+    findings = examine(host, needs)
+    refuse(findings, Exit.HOST)
     refuse(unsafe_variables(lock, experiment.environment), Exit.USAGE)
     prepare(folder)
     inputs = tuple(describe_input(mount) for mount in experiment.mounts)
     gpus = gpu_requests(experiment.gpus, host, needs)[0]
     runs: list[OneRun] = []
-    remarks: list[Remark] = []
+    remarks = [Remark.of(finding, "host") for finding in findings if finding.severity == "warning"]
     for number in range(1, experiment.repeat + 1):
         progress.say(f"run {number} of {experiment.repeat}: {shlex.join(experiment.command)}")
         one = _Run(engine, image, lock, experiment, gpus, folder, number, show)

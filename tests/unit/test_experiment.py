@@ -4,18 +4,22 @@ import io
 import json
 import tarfile
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 from stand_in_engine import StandInContainer, StandInEngine, sample_image, sample_lock
+from test_doctor import HOST
 
 from envlock import run_record
 from envlock.engine import Endpoint, EngineInfo, Output
 from envlock.errors import Exit, FileUnreadable, NoGpuRuntime, Problems, UsageError
-from envlock.experiment import Experiment, Mount, copy_of, repeat_command, run_experiment, writable_folder
+from envlock.experiment import Experiment, Mount, copy_of, repeat_command, run_on, writable_folder
+from envlock.nvidia import Nvidia
 from envlock.progress import Silent
 
 CPU_STACK = sample_lock().stack.model_copy(update={"cuda": None, "gpus": (), "driver_floor": None})
 LOCK = sample_lock(stack=CPU_STACK)
+NO_GPU = replace(HOST, nvidia=Nvidia())
 INFO = EngineInfo("26.1", "1.45", "overlay2", "graph", "linux/amd64", ("runc",), (), "/var/lib/docker", 8, 2**34, False)
 
 
@@ -50,9 +54,8 @@ class WritingEngine(StandInEngine):
 
 def run(tmp_path, engine, expected=None, **more):
     shown = []
-    record, metrics = run_experiment(
-        engine, "sample:latest", Experiment(("python", "train.py"), **more), tmp_path / "out", Silent(), shown.append, expected
-    )
+    experiment = Experiment(("python", "train.py"), **more)
+    record, metrics = run_on(NO_GPU, engine, "sample:latest", experiment, tmp_path / "out", Silent(), shown.append, expected)
     return record, metrics, shown
 
 
@@ -134,6 +137,15 @@ def test_a_break_of_the_host_is_told_apart(tmp_path):
     printed = [Output("stderr", b"Failed to initialize NVML: Unknown Error\n")]
     record, *_ = run(tmp_path, WritingEngine({}, status=1, prints=printed))
     assert (record.verdict, record.exit, record.remarks[0].id) == ("host-not-ready", Exit.HOST, "gpu-lost")
+
+
+def test_what_the_host_lacks_is_noted(tmp_path):
+    engine = WritingEngine({})
+    lock = sample_lock()
+    engine._image, engine.files = sample_image(lock), {"/opt/envlock/lock.json": lock.json_bytes}
+    record, *_ = run(tmp_path, engine)
+    assert record.verdict == "done"
+    assert "no-gpu" in [remark.id for remark in record.remarks]
 
 
 def test_an_engine_that_refuses_is_told(tmp_path):
