@@ -16,6 +16,7 @@ fork any more.
   `SpawnPoolWorker-1`), or all would draw the same numbers. A forked one inherits NumPy's and torch's streams, as it always does; but
   CPython reseeds `random` from the system's entropy in it, so there its seed is made again from the parent's state and the number of
   the fork. Processes of torchrun are not mixed: all ranks must start from the same weights (`seed_everything(seed, rank)` parts them).
+- `numpy`, `scipy.linalg`: their OpenBLAS is held to ENVLOCK_THREADS on a host with fewer cores; see openblas.py.
 - `torch` and `torch._inductor.config`: flags of the levels `deterministic` and `strict`; see flags.py.
 
 This module runs in every process, so it uses only what the interpreter has loaded already: not even `__future__`, hence the quotes
@@ -178,6 +179,13 @@ def _seed_numpy(choice: Chosen, numpy_random: "ModuleType") -> None:
     numpy_random.seed(seed if seed < 2**32 else [seed & 0xFFFFFFFF, seed >> 32])
 
 
+def _hold_openblas(choice: Chosen, module: "ModuleType") -> None:
+    if choice.level in ("deterministic", "strict") and choice.threads > len(os.sched_getaffinity(0)):
+        from envlock.runtime.openblas import set_threads
+
+        set_threads(choice.threads)
+
+
 def _set_up_torch(choice: Chosen, torch: "ModuleType") -> None:
     from envlock.runtime import flags, seeds
 
@@ -193,7 +201,9 @@ def _set_up_inductor(choice: Chosen, config: "ModuleType") -> None:
 
 _ACTIONS: "Mapping[str, Action]" = {
     "random": _seed_random,
+    "numpy": _hold_openblas,
     "numpy.random": _seed_numpy,
+    "scipy.linalg": _hold_openblas,
     "torch": _set_up_torch,
     "torch._inductor.config": _set_up_inductor,
 }

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import ctypes
 import re
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from envlock.runtime.openblas import mapped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -67,13 +67,6 @@ def judge(paths: Iterable[str]) -> list[LibraryFault]:
     return found
 
 
-def mapped() -> list[str]:
-    """Files that this process has mapped, each once, in order of address."""
-    lines = Path("/proc/self/maps").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
-    fields = (line.split(None, 5) for line in lines)
-    return list(dict.fromkeys(field[5] for field in fields if len(field) == 6 and field[5].startswith("/")))
-
-
 def mapped_after_use() -> list[str]:
     """Mapped files after torch has used each of its CUDA libraries: many are loaded only then."""
     import torch
@@ -86,39 +79,3 @@ def mapped_after_use() -> list[str]:
         torch.fft.fft(square)
         torch.cuda.synchronize()
     return mapped()
-
-
-def openblas(question: str) -> dict[str, Any]:
-    """Ask every loaded OpenBLAS for its `num_threads` or `corename`, by the package that brought it.
-
-    Wheels rename the functions (`scipy_openblas_get_num_threads64_`), so the usual names are tried.
-    """
-    try:
-        import numpy  # noqa: F401
-    except ImportError:
-        return {}
-    found: dict[str, Any] = {}
-    for path in mapped():
-        if "openblas" not in path.rsplit("/", 1)[-1]:
-            continue
-        function = _function(ctypes.CDLL(path), question)
-        if function is None:
-            continue
-        function.restype = ctypes.c_char_p if question == "corename" else ctypes.c_int
-        answer = function()
-        found[_package(path)] = answer.decode() if isinstance(answer, bytes) else answer
-    return found
-
-
-def _function(library: ctypes.CDLL, question: str) -> Any:
-    for prefix in ("scipy_openblas_get_", "openblas_get_"):
-        for suffix in ("64_", "_64", ""):
-            function = getattr(library, f"{prefix}{question}{suffix}", None)
-            if function is not None:
-                return function
-    return None
-
-
-def _package(path: str) -> str:
-    folder = path.rsplit("/", 2)[-2]
-    return folder.replace(".libs", "")

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
 import sys
 from functools import lru_cache
-from importlib import metadata
+from importlib import import_module, metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from envlock.runtime import openblas
 from envlock.runtime import settings as table
 from envlock.selftest import children, libraries
 from envlock.selftest.checks import Check, Context
@@ -75,6 +77,7 @@ def _probe() -> dict[str, Any]:
 def probe() -> dict[str, Any]:
     """What a fresh process with torch says about itself, libraries last: using them maps more files."""
     found: dict[str, Any] = {"imports": imports_here(), "versions": versions_here(), "cudnn": cudnn_here()}
+    found.update(openblas_threads=openblas.threads(), openblas_cores=openblas.core_names())
     return {**found, "mapped": libraries.mapped_after_use()}
 
 
@@ -212,9 +215,8 @@ def imports_here() -> dict[str, Any]:
     import torch
 
     files = {"torch": str(torch.__file__)}
-    numpy = sys.modules.get("numpy")
-    if numpy is not None:
-        files["numpy"] = str(numpy.__file__)
+    with contextlib.suppress(ImportError):
+        files["numpy"] = str(import_module("numpy").__file__)
     return {"files": files, "prefix": sys.prefix, "user_site": bool(site.ENABLE_USER_SITE) and not sys.flags.no_user_site}
 
 
@@ -306,7 +308,7 @@ def threads(context: Context) -> Outcome:
         "torch": cpu["threads"],
         "MKL": cpu["mkl_threads"],
         "oneDNN": cpu["onednn_threads"],
-        **{f"OpenBLAS in {name}": count for name, count in libraries.openblas("num_threads").items()},
+        **{f"OpenBLAS in {name}": count for name, count in _probe()["openblas_threads"].items()},
     }
     named = {name: count for name, count in found.items() if count is not None}
     wrong = [f"{name} uses {count}" for name, count in named.items() if count != wanted]
@@ -322,7 +324,7 @@ def threads(context: Context) -> Outcome:
 def instruction_set(context: Context) -> Outcome:
     wanted = (context.lock or {}).get("environment") or _wanted(context)
     cpu = context.facts["cpu"]
-    cores = libraries.openblas("corename")
+    cores = _probe()["openblas_cores"]
     found = {"torch": cpu["aten"], "oneDNN": cpu["onednn"], "MKL": cpu["mkl"], **{f"OpenBLAS in {n}": c for n, c in cores.items()}}
     found["NumPy above the cap"] = numpy_above(wanted.get("NPY_DISABLE_CPU_FEATURES", ""))
     wrong = []

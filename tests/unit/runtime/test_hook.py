@@ -181,3 +181,11 @@ hook._ACTIONS["torch"](watch.choice, torch)
 print(time.process_time() - start)
 """
     assert statistics.median(float(fresh(code, **STRICT).stdout) for _ in range(3)) < 0.05
+
+
+def test_openblas_uses_the_threads_that_are_locked_on_a_host_with_fewer_cores(fresh: Fresh) -> None:
+    one_core = "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})"
+    code = f"{one_core}; import numpy; from envlock.runtime import openblas; print(openblas.threads())"
+    env = {"ENVLOCK_DETERMINISM": "strict", "ENVLOCK_THREADS": "3", "OPENBLAS_NUM_THREADS": "3"}
+    assert "3" in fresh(code, **env).stdout
+    assert "3" not in fresh(code, **{**env, "ENVLOCK_DETERMINISM": "seeded", "OPENBLAS_NUM_THREADS": "1"}).stdout
