@@ -33,7 +33,8 @@ already needs libstdc++6), and the certificates that `urllib` checks a dataset's
 # Either satisfies init-system-helpers; usrmerge would bring all of Perl along.
 _NEVER = ("usrmerge",)
 _MINIMAL = ("?essential", "?priority(required)", "apt")
-_ARCHITECTURES = {"linux/amd64": "amd64", "linux/arm64": "arm64"}
+ARCHITECTURES = {"linux/amd64": "amd64", "linux/arm64": "arm64"}
+"""Debian's name for the architecture of a platform."""
 _UNSIGNED = re.compile(r"The repository '(\S+?)/? \S+ In?Release' is not signed")
 _DOWNLOADABLE = ("http", "https")
 
@@ -51,13 +52,13 @@ def resolve_base(
     Raises `ToolMissing`, `NoSolution` (a package that does not exist or cannot be installed), `Unreachable` and other
     `FetchError`s.
     """
-    architecture = _ARCHITECTURES[platform]
+    architecture = ARCHITECTURES[platform]
     sources = archives.find_archives(suite)
     with store.scratch() as folder, progress.track(f"Debian {suite}: package lists"):
         apt = _open(suite, architecture, sources, folder, progress)
         debs = choose(apt, sources, (*_MINIMAL, *BASE_PACKAGES, *packages), f"Debian {suite}")
         snapshot = _newest_release(apt.lists)
-    if keep is not None and keep.suite == suite and _identities(keep.debs) == _identities(debs):
+    if keep is not None and keep.suite == suite and identities(keep.debs) == identities(debs):
         return keep
     fetch_debs(debs, suite, platform, store, progress, snapshot)
     date = max(debfile.date_of(store.path(deb.sha256)) for deb in debs)
@@ -92,7 +93,7 @@ def deb_sources(deb: Deb, suite: str, platform: str, snapshot: str = "") -> Iter
             yield url + path
         else:
             with TemporaryDirectory(prefix="envlock-") as folder:
-                apt = aptget.Apt.set_up(Path(folder) / "apt", _ARCHITECTURES[platform], (), _transport())
+                apt = aptget.Apt.set_up(Path(folder) / "apt", ARCHITECTURES[platform], (), _transport())
                 target = Path(folder) / "package.deb"
                 if apt.download(url + path, target):
                     yield target
@@ -151,5 +152,6 @@ def _newest_release(lists: Path) -> str:
     return max(dates, default=datetime.fromtimestamp(0, UTC)).astimezone(UTC).strftime("%Y%m%dT%H%M%SZ")
 
 
-def _identities(debs: Iterable[Deb]) -> set[tuple[str, str, str, str]]:
+def identities(debs: Iterable[Deb]) -> set[tuple[str, str, str, str]]:
+    """What makes two lists of packages the same, wherever their files lie in an archive."""
     return {(deb.name, deb.version, deb.architecture, deb.sha256) for deb in debs}
