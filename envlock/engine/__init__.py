@@ -1,5 +1,6 @@
 """The engine: a Docker-compatible daemon. This package alone imports the Docker SDK."""
 
+from envlock.engine.buildkit import ImageBuilt
 from envlock.engine.client import Engine, EngineInfo, connect
 from envlock.engine.containers import Bind, Container, Executed, Execution, Gpus
 from envlock.engine.endpoint import Endpoint
@@ -17,6 +18,7 @@ __all__ = [
     "Executed",
     "Execution",
     "Gpus",
+    "ImageBuilt",
     "Loaded",
     "Output",
     "connect",

@@ -10,12 +10,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
+from urllib.parse import urlsplit
 
 from docker import APIClient
 from docker.errors import NotFound
 
-from envlock.engine import exported, loading, wire
+from envlock.engine import buildkit, exported, loading, wire
 from envlock.engine.containers import Bind, Container, Gpus, make_container, remove_container
 from envlock.engine.endpoint import Endpoint, find_endpoint
 from envlock.engine.faults import Body, of_answer, told
@@ -25,7 +26,7 @@ from envlock.errors import EngineRefused
 from envlock.image import Finish, Image, OpenLayer
 from envlock.progress import Progress
 
-FIRST_ANSWER = 10  # seconds for an engine to say that it is there
+FIRST_ANSWER = 10  # seconds for an engine to take a connection
 ANSWER = 300  # seconds for a short request, on a host that is busy with a build
 
 # A containerd store fails to list its images while another client removes one (26.1: "content digest … not found").
@@ -60,19 +61,22 @@ def connect(host: str | None = None, environ: Mapping[str, str] = os.environ) ->
     with told(endpoint, "asking for its version"):
         _knock(endpoint)
         tls: Any = endpoint.tls or False
-        api = APIClient(base_url=endpoint.url, version="auto", timeout=FIRST_ANSWER, tls=tls, use_ssh_client=True)
+        api = APIClient(base_url=endpoint.url, version="auto", timeout=ANSWER, tls=tls, use_ssh_client=True)
         info = api.info()
         version = api.version()
-    api.timeout = ANSWER
     return Engine(api, endpoint, _read_info(info, version))
 
 
 def _knock(endpoint: Endpoint) -> None:
-    """Open and close a connection to a Unix socket: the SDK leaves one open that fails."""
+    """See that somebody listens: soon, where a busy engine's first answer may take long. (Of a socket that cannot be connected to, the
+    SDK also leaves its own end open.)"""
+    address = urlsplit(endpoint.url)
     if endpoint.socket is not None:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
             probe.settimeout(FIRST_ANSWER)
             probe.connect(str(endpoint.socket))
+    elif address.scheme in ("tcp", "http", "https") and address.hostname:
+        socket.create_connection((address.hostname, address.port or 2375), FIRST_ANSWER).close()
 
 
 def _read_info(info: Mapping[str, Any], version: Mapping[str, Any]) -> EngineInfo:
@@ -215,6 +219,20 @@ class Engine:
             for message in wire.messages(self._api, wire.post(self._api, "/images/load", body=body, params={"quiet": 1})):
                 if "error" in message:
                     raise of_answer(str(message["error"]), self.endpoint, "loading an image")
+
+    def build(
+        self, context: buildkit.Context, tag: str, progress: Progress, log: BinaryIO, arguments: Mapping[str, str] | None = None
+    ) -> buildkit.ImageBuilt:
+        """Build a Dockerfile with BuildKit, RUN steps without network. `context` gives a tar in USTAR or GNU form, in pieces.
+
+        Every step is said when it ends, all output goes to `log`. Raises `BuildFailed` with the end of the log, `EngineRefused`.
+        """
+        return buildkit.build(self._api, self.endpoint, context, tag, arguments or {}, progress, log)
+
+    def save(self, reference: str) -> Iterator[bytes]:
+        """An image as the engine saves it (`docker save`), in pieces; a graph driver first writes it to its own disk."""
+        with told(self.endpoint, "saving an image"):
+            yield from wire.pieces(wire.get(self._api, "/images/{0}/get", reference))
 
     def pull(self, reference: str) -> None:
         """Have the engine fetch an image from its registry, by `name@digest`."""
