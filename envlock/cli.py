@@ -49,6 +49,46 @@ def top(version: Annotated[bool, typer.Option("--version", help="print the versi
 
 
 @app.command()
+def init(
+    source: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--from", metavar="FILE", help="requirements.txt, environment.yml, cog.yaml, Dockerfile or pyproject.toml; may be repeated"
+        ),
+    ] = None,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="SPEC", help="where the spec goes")] = Path("envlock.yaml"),
+    name: Annotated[str | None, typer.Option("--name", metavar="NAME", help="name of the image; default: that of the folder")] = None,
+    torch: Annotated[str | None, typer.Option("--torch", metavar="VERSION", help="release of torch, whatever a source says")] = None,
+    cuda: Annotated[str | None, typer.Option("--cuda", metavar="VERSION", help="CUDA as 12.4, or cpu, whatever a source says")] = None,
+    force: Annotated[bool, typer.Option("--force", help="write over a spec that is there")] = False,
+    json: Json = False,
+) -> None:
+    """Write a spec: for this host's GPUs and driver, or from the files that a project has already. Asks nothing, needs no network.
+
+    The exit status is that of `envlock check` on what was written.
+
+    Examples: envlock init
+              envlock init --from Dockerfile --from environment.yml
+    """
+    from envlock import console
+    from envlock import init as making
+
+    given = making.Given(name or making.name_of(output.absolute().parent.name), torch, cuda)
+    if source:
+        draft = making.draft_from(source, given)
+    else:
+        from envlock.host import read_host
+
+        host = read_host()
+        draft = making.draft_for_host(host.nvidia, host.platform, given)
+    draft = making.write_spec(draft, output, over=force)
+    console.print_json(making.as_json(draft, str(output))) if json else print(making.summary(draft, str(output)))
+    console.show_findings(draft.findings)
+    if draft.problems is not None:
+        raise draft.problems
+
+
+@app.command()
 def check(spec: SpecPath, json: Json = False) -> None:
     """Say which stack a spec asks for, where every value comes from, and what cannot work. Needs no network.
 

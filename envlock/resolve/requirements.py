@@ -56,7 +56,7 @@ class _Reader:
             return
         self.found.files.append(path)
         text = read_bytes(path).decode("utf-8-sig", errors="replace")
-        for number, line in _logical_lines(text):
+        for number, line in logical_lines(text):
             self._line(line, path, f"{path.name}:{number}", constraint)
 
     def _line(self, line: str, path: Path, where: str, constraint: bool) -> None:
@@ -106,7 +106,7 @@ class _Reader:
         self.faults.append(Finding(id_, "error", what, where, why, hint))
 
 
-def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+def logical_lines(text: str) -> Iterator[tuple[int, str]]:
     """Lines with their 1-based number: continued ones joined, comments and empty ones left out."""
     pending, start = "", 0
     for number, line in enumerate(text.splitlines(), 1):
