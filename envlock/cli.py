@@ -67,6 +67,7 @@ def init(
 
     The exit status is that of `envlock check` on what was written.
 
+    \b
     Examples: envlock init
               envlock init --from Dockerfile --from environment.yml
     """
@@ -181,6 +182,7 @@ def render(
 ) -> None:
     """Write the pinned Dockerfile; with -o its whole context too, which plain `docker build --network none DIR` builds.
 
+    \b
     Examples: envlock render lockfiles/cpu.lock.yaml -o context
               envlock render lockfiles/cpu.lock.yaml --check Dockerfile
     """
@@ -363,6 +365,7 @@ def show_store(
 ) -> None:
     """Show what takes space in the store, and what of it these locks need; prune the rest, or check every file.
 
+    \b
     Examples: envlock store lockfiles
               envlock store --prune lockfiles ../paper/envlock.lock.yaml
     """
