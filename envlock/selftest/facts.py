@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from envlock.runtime import hardware
@@ -29,6 +30,9 @@ def collect() -> dict[str, Any]:
     if torch.version.cuda is not None:
         try:
             found["gpus"] = hardware.gpus(torch)
+            if not found["gpus"] and Path("/dev/nvidiactl").exists():
+                # There is a GPU and torch counts none: starting CUDA says why.
+                torch.cuda.init()
             found["gpu_health"] = hardware.health()
         except Exception as error:
             found["gpu_error"] = f"{type(error).__name__}: {error}"
