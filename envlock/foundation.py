@@ -15,7 +15,7 @@ from envlock.layers.apt import holds as apt_holds
 from envlock.layers.base import bootstrap
 from envlock.layers.blobs import open_blob, plain_layers
 from envlock.layers.canonical import Tree
-from envlock.layers.recipes import kept_layer, recipe_key
+from envlock.layers.recipes import kept_layer, recall_layer, recipe_key
 from envlock.lock import Apt, DebianBase, ImageBase
 from envlock.progress import Progress
 from envlock.resolve.apt import fetch_apt, urls_of_base
@@ -69,6 +69,15 @@ class Foundation:
             fetch_base(base, self._store, self._progress)
             return plain_layers(base.layers, base.reference, self._store, self._progress)
         return (debian_layer(base, self._store, self._progress),)
+
+    @property
+    def is_at_hand(self) -> bool:
+        """Whether the base's layers are in the store already."""
+        base = self._base
+        if isinstance(base, ImageBase):
+            return all(self._store.has(blob.digest.removeprefix("sha256:"), blob.size) for blob in base.layers)
+        known = recall_layer(self._store, _recipe(base), "")
+        return known is not None and self._store.has(known.diff_id.removeprefix("sha256:"), known.size)
 
     @cached_property
     def base_tree(self) -> Tree:
@@ -150,6 +159,9 @@ class Foundation:
 
 def debian_layer(base: DebianBase, store: Store, progress: Progress) -> Layer:
     """The layer of a Debian base, in the store; bootstrapped from its locked packages unless it is there."""
-    key = recipe_key("debian", suite=base.suite, date=base.date, debs=sorted(deb.sha256 for deb in base.debs))
     holds = f"Debian {base.suite}, {len(base.debs)} packages"
-    return kept_layer(store, key, holds, lambda target: bootstrap(base, store, progress, target))
+    return kept_layer(store, _recipe(base), holds, lambda target: bootstrap(base, store, progress, target))
+
+
+def _recipe(base: DebianBase) -> str:
+    return recipe_key("debian", suite=base.suite, date=base.date, debs=sorted(deb.sha256 for deb in base.debs))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property, partial
 from importlib.metadata import version
 from io import FileIO
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 from envlock import dockerfile
 from envlock.bundle import Bundle
 from envlock.clock import Clock
-from envlock.errors import BuildFailed, HostNotReady
+from envlock.errors import BuildFailed, EnvlockError, HostNotReady, Problems, exit_code_of
 from envlock.fetch import fetch_all
 from envlock.foundation import Foundation, OpenContainer
 from envlock.layers import Layer
@@ -58,11 +59,14 @@ class LayerMaker:
         self._foundation = open_foundation(lock, bundle, lambda: engine, store, progress)
         self._mutex = Mutex()
         self._written: dict[str, Path] = {}
+        self._fetcher = ThreadPoolExecutor(1, thread_name_prefix="wheels")
+        self._fetching: Future[None] | None = None
 
     def __enter__(self) -> LayerMaker:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._fetcher.shutdown(cancel_futures=True)
         self._foundation.__exit__(None, None, None)
 
     def layers(self) -> Iterator[Layer]:
@@ -71,8 +75,11 @@ class LayerMaker:
         A layer that was made before must come out as it did then. Raises what its makers raise.
         """
         foundation, python = self._foundation, self._lock.stack.python
+        if not foundation.is_at_hand:
+            # A base takes longest to make: what the wheel layers will need comes meanwhile.
+            self._fetching = self._fetcher.submit(self._fetch_wheels)
         with self._clock.step("base"):
-            below = foundation.below(python)
+            below = self._made_below(python)
         yield from below
         with self._clock.step("venv"):
             venv = self._venv
@@ -152,10 +159,24 @@ class LayerMaker:
     @cached_property
     def _installed(self) -> tuple[tuple[InstalledWheel, ...], ...]:
         _require_installer(self._lock)
-        with self._clock.step("fetch"):
-            fetch_all([wheel_wanted(wheel) for wheel in self._lock.wheels], self._store, self._progress)
+        self._fetching = self._fetching or self._fetcher.submit(self._fetch_wheels)
+        self._fetching.result()
         paths = {wheel.sha256: self._store.path(wheel.sha256) for wheel in self._lock.wheels}
         return open_groups(self._groups, paths, self._lock.stack.python, self._below)
+
+    def _made_below(self, python: str) -> tuple[Layer, ...]:
+        """The layers below the environment; what could not be fetched for them is told together with the wheels that could not."""
+        try:
+            return self._foundation.below(python)
+        except EnvlockError as error:
+            other = self._fetching.exception() if self._fetching is not None else None
+            if isinstance(other, EnvlockError):
+                raise Problems((*error.findings, *other.findings), exit_code_of(error)) from None
+            raise
+
+    def _fetch_wheels(self) -> None:
+        with self._clock.step("fetch"):
+            fetch_all([wheel_wanted(wheel) for wheel in self._lock.wheels], self._store, self._progress)
 
     def _known(self) -> list[Layer | None]:
         """The wheel layers, as far as they were made before."""

@@ -103,8 +103,10 @@ def _kept(store: Store, key: str) -> Path | None:
 
 
 def _modules(wheel: InstalledWheel, python: str) -> list[Entry]:
+    """The modules worth compiling: those that hold anything."""
     folder = site_packages(python) + "/"
-    return [file.entry for file in wheel.files if file.entry.path.startswith(folder) and file.entry.path.endswith(".py")]
+    paths = (file.entry for file in wheel.files if file.entry.size)
+    return [entry for entry in paths if entry.path.startswith(folder) and entry.path.endswith(".py")]
 
 
 def _compile(

@@ -49,9 +49,10 @@ class Destination(SchemeDictionaryDestination):
         return RecordEntry(path, Hash("sha256", base64.urlsafe_b64encode(digest).decode().rstrip("=")), size)
 
     def modules(self):
-        """The modules among the new files, without the slash in front, sorted."""
+        """The modules that hold anything among the new files, without the slash in front, sorted."""
         site = self.scheme_dict["purelib"] + "/"
-        return sorted(path[1:] for path in self.written if path.startswith(site) and path.endswith(".py"))
+        modules = [path for path in self.written if path.startswith(site) and path.endswith(".py")]
+        return sorted(path[1:] for path in modules if Path(path).stat().st_size)
 
 
 def digest_of(stream):
