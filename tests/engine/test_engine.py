@@ -211,7 +211,7 @@ def test_a_layer_with_other_bytes_is_refused(loaded: Engine, sample: Sample) -> 
 def test_a_name_that_the_engine_refuses_leaves_the_others_as_they_were(loaded: Engine, sample: Sample) -> None:
     more = sample.with_layer("new", {"data/three": b"3"})
     with pytest.raises(EngineRefused):
-        loaded.load(more.image, [TAG, OTHER, "No Name:x"], more.open_layer, Silent())
+        loaded.load(more.image, [TAG, OTHER, "envlock-test-engine@sha256:" + 64 * "0"], more.open_layer, Silent())
     kept = loaded.image(TAG)
     assert kept is not None
     assert kept.digest == sample.image.digest
@@ -233,6 +233,22 @@ def test_what_vanished_meanwhile_is_sent(any_engine: Engine, sample: Sample, mon
         assert saved_blobs(any_engine, OTHER) >= set(diff_ids(more.image))
     finally:
         remove_samples(any_engine)
+
+
+def test_what_vanished_beside_a_compressed_twin_is_sent(newer_containerd: Engine, sample: Sample, monkeypatch: pytest.MonkeyPatch) -> None:
+    newer_containerd.load_archive([compressed_twin(sample, OTHER).archive])
+    newer_containerd.load(sample.image, [TAG], sample.open_layer, Silent())
+    stale = newer_containerd.images()
+    newer_containerd.untag(TAG)
+    more = sample.with_layer("new", {"data/three": b"3"})
+    monkeypatch.setattr(newer_containerd, "images", lambda: stale)
+    newer_containerd.load(more.image, [TAG], more.open_layer, Silent())
+    monkeypatch.undo()
+    try:
+        assert saved_blobs(newer_containerd, TAG) >= set(diff_ids(more.image))
+    finally:
+        newer_containerd.untag(OTHER)
+        remove_samples(newer_containerd)
 
 
 def test_a_compressed_twin_lends_no_layer(newer_containerd: Engine, sample: Sample) -> None:
