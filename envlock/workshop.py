@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import TYPE_CHECKING
 
+from envlock.errors import HostNotReady
 from envlock.image import OpenLayer, Settings, make_image
 from envlock.progress import Silent
 
@@ -40,4 +41,5 @@ def open_workshop(
     try:
         yield container
     finally:
-        engine.untag(tag)
+        with suppress(HostNotReady):  # a later load sweeps what cannot be removed now
+            engine.untag(tag)

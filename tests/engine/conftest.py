@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 import newer
 import pytest
-from tiny import tiny, tiny_session  # noqa: F401
+from tiny import tiny, tiny_built, tiny_session  # noqa: F401
 
 from envlock.engine import Engine, connect
 from envlock.errors import NoEngine

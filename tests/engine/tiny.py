@@ -24,9 +24,9 @@ from envlock import lock as locks
 from envlock.build import BuildResult, build_image
 from envlock.engine import Engine
 from envlock.environment import image_environment
-from envlock.locking import ChosenLock
-from envlock.lock import Lock, LockFile, Settings, Stack, Wheel
 from envlock.foundation import debian_layer
+from envlock.lock import Lock, LockFile, Settings, Stack, Wheel
+from envlock.locking import ChosenLock
 from envlock.progress import Silent
 from envlock.resolve.debian import resolve_base
 from envlock.resolve.inputs import INSTALLER
@@ -40,7 +40,6 @@ from wheel_helpers import make_wheel
 CHECKOUT = Path(__file__).parents[2]
 PYTHON = "3.11"
 SUITE = "bookworm"
-PYTHON_PACKAGES = ("python3", "python3-venv")
 COMMAND = [sys.executable, "-c", "from envlock.cli import main; main()"]
 
 TOOL = "import sys\n\n\ndef main():\n    print('tool of', sys.prefix)\n"
@@ -57,15 +56,15 @@ WHEELS: dict[str, dict[str, bytes | str]] = {
 
 @dataclass(frozen=True)
 class Tiny:
-    """A lock, and a store that has all of its files; `folder` is where a test may write."""
+    """A lock, a store that has all of its files, and where the lock file is to stand."""
 
     lock: Lock
     store: Store
-    folder: Path
+    lock_path: Path
 
     @property
-    def lock_path(self) -> Path:
-        return self.folder / "tiny.lock.yaml"
+    def folder(self) -> Path:
+        return self.lock_path.parent
 
     @property
     def tag(self) -> str:
@@ -87,12 +86,12 @@ class Tiny:
 
 @pytest.fixture(scope="session")
 def tiny_session(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tiny]:
-    """The stack that all tests share, with its base layer made. Its images go at the end of the session."""
+    """The stack that all tests share, with its base layer made and held by the engine. Its images go at the end of the session."""
     if shutil.which("mmdebstrap") is None:
         pytest.skip("needs mmdebstrap")
     folder = tmp_path_factory.mktemp("tiny")
     store = Store(folder / "store")
-    tiny = Tiny(_lock(engine.platform, store, folder), store, folder)
+    tiny = Tiny(_lock(engine.platform, store, folder), store, folder / "tiny.lock.yaml")
     debian_layer(tiny.lock.base, store, Silent())
     try:
         yield tiny
@@ -102,14 +101,29 @@ def tiny_session(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> It
 
 @pytest.fixture
 def tiny(tiny_session: Tiny, engine: Engine, tmp_path: Path) -> Iterator[Tiny]:
-    """The stack with a store and a folder of the test's own; of its images none is in the engine, before and after."""
-    remove_images(engine, tiny_session.lock.name)
-    yield Tiny(tiny_session.lock, copied_store(tiny_session.store, tmp_path / "store"), tmp_path)
-    remove_images(engine, tiny_session.lock.name)
+    """The stack under a name of its own, with a store and a folder of the test's own."""
+    yield from renamed(tiny_session, engine, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def tiny_built(tiny_session: Tiny, engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Tiny, Any]]:
+    """The stack as the command line built it, and what that printed: for tests that leave it as it is."""
+    for tiny in renamed(tiny_session, engine, tmp_path_factory.mktemp("built")):
+        yield tiny, result(envlock("build", tiny.written(), "--store", tiny.store.root, "--json", "--tag", f"{tiny.lock.name}:mine"))
+
+
+def renamed(tiny: Tiny, engine: Engine, folder: Path) -> Iterator[Tiny]:
+    """The stack under a new name, with a copy of its store in a folder; its images go at the end."""
+    own = Tiny(tiny.lock, copied_store(tiny.store, folder / "store"), folder / "tiny.lock.yaml")
+    own = own.with_lock(name=f"envlock-tiny-{secrets.token_hex(4)}")
+    try:
+        yield own
+    finally:
+        remove_images(engine, own.lock.name)
 
 
 def _lock(platform: str, store: Store, folder: Path) -> Lock:
-    base = resolve_base(SUITE, platform, PYTHON_PACKAGES, store, Silent())
+    base = resolve_base(SUITE, platform, (), store, Silent())
     wish = PythonWish(requirements=(INSTALLER,), python=PYTHON, platform=platform, glibc=(2, 36))
     (installer,) = resolve_wheels(wish, store, Silent())
     bundle.keep_bundle(store)
@@ -133,7 +147,8 @@ def _lock(platform: str, store: Store, folder: Path) -> Lock:
 def stored_wheel(store: Store, folder: Path, name: str, files: Mapping[str, bytes | str]) -> Wheel:
     """Make a wheel and put it into a store."""
     points = "[console_scripts]\ntiny-tool = tiny.tool:main\n" if name == "tiny" else ""
-    wheel = make_wheel(folder, name, files, entry_points=points, pack=zipfile.ZIP_STORED)
+    scripts = {path: 0o755 for path in files if "/scripts/" in path}
+    wheel = make_wheel(folder, name, files, entry_points=points, modes=scripts, pack=zipfile.ZIP_STORED)
     store.add(folder / wheel.file, wheel.sha256)
     return wheel
 
