@@ -90,6 +90,12 @@ def exit_code_of(error: EnvlockError) -> Exit:
     return error._exit_code if isinstance(error, Problems) else error.exit_code
 
 
+class InternalFault(EnvlockError):
+    """envlock itself is at fault: something happened that no other error stands for."""
+
+    id = "internal-fault"
+
+
 # usage and spec: exit 2 ------------------------------------------------------------------------------------------------
 
 
@@ -247,6 +253,12 @@ class RequirementUnsatisfied(HostNotReady):
     """The image states a driver or CUDA requirement that the host does not meet."""
 
     id = "requirement-unsatisfied"
+
+
+class SystemRefused(HostNotReady):
+    """The operating system refused to read or write something, in a place that has no error of its own."""
+
+    id = "system-refused"
 
 
 class ToolMissing(HostNotReady):

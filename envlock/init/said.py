@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import IntEnum
-from urllib.parse import urlsplit, urlunsplit
+
+from envlock.transport import redact_text
 
 
 class Weight(IntEnum):
@@ -66,7 +66,7 @@ class Said:
 
     def leave(self, what: str, where: str, why: str) -> None:
         """Note that something was left out; the same thing is noted once."""
-        shown = shortened(without_secrets(what))
+        shown = shortened(redact_text(what))
         if all((known.what, known.why) != (shown, why) for known in self.left_out):
             self.left_out.append(LeftOut(shown, where, why))
 
@@ -89,16 +89,3 @@ def shortened(text: str, limit: int = 100) -> str:
     """The text on one line, cut where it is longer than `limit` characters."""
     plain = " ".join(text.split())
     return plain if len(plain) <= limit else plain[: limit - 1].rstrip() + "…"
-
-
-def without_secrets(text: str) -> str:
-    """The text with user names, passwords and query strings taken out of its URLs."""
-    return re.sub(r"[a-z][a-z0-9+.-]*://\S+", lambda match: _bare(match[0]), text)
-
-
-def _bare(url: str) -> str:
-    try:
-        parts = urlsplit(url)
-        return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
-    except ValueError:
-        return url.partition("://")[0] + "://…"
