@@ -309,8 +309,9 @@ def test_every_outcome_that_the_schema_knows_is_ours() -> None:
 
 
 def test_the_list_of_known_prints_covers_the_cases(request: pytest.FixtureRequest) -> None:
-    cases = request.config.rootpath / "shared" / "cases" / "diagnoses.yaml"
-    if not cases.is_file():
-        pytest.skip("no shared cases in this checkout")
-    ids = {row["id"] for row in yaml.safe_load(cases.read_text())}
+    root = request.config.rootpath
+    found = [path for path in (folder / "shared/cases/diagnoses.yaml" for folder in (root, root.parent)) if path.is_file()]
+    if not found:
+        pytest.skip("no shared cases beside this checkout")
+    ids = {row["id"] for row in yaml.safe_load(found[0].read_text())}
     assert {row.id for row in diagnoses.rows()} <= ids | {"illegal-instruction"}
