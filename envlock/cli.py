@@ -17,6 +17,9 @@ from envlock import __version__
 from envlock.commands import building, listing, locking, setup, verifying
 from envlock.errors import EnvlockError, Exit, exit_code_of
 
+CLOSED_PIPE = 128 + 13
+"""The exit status where nobody reads stdout on, as a shell has it for SIGPIPE; an engine that hangs up is told as an error instead."""
+
 app = typer.Typer(
     name="envlock",
     help="CUDA/PyTorch images that rebuild bit for bit, and proof that they compute the same bits.",
@@ -48,32 +51,39 @@ def top(
         print(context.get_help())
 
 
-app.command()(setup.init)
-app.command()(locking.check)
-app.command()(locking.lock)
-app.command()(locking.fetch)
-app.command()(building.render)
-app.command()(building.build)
-app.command()(verifying.verify)
-app.command()(listing.stacks)
-app.command()(listing.images)
-app.command("store")(listing.show_store)
-app.command()(setup.schema)
-app.command()(setup.explain)
+_COMMANDS = (
+    (setup.init, "init", "write a spec for this host, or from a project's files"),
+    (locking.check, "check", "say which stack a spec asks for, and what cannot work"),
+    (locking.lock, "lock", "pin every byte that goes into the image"),
+    (locking.fetch, "fetch", "bring every file of a lock into the store"),
+    (building.render, "render", "write the pinned Dockerfile, with its context"),
+    (building.build, "build", "make the image and load it into the engine"),
+    (verifying.verify, "verify", "test that an image computes the same bits every time"),
+    (listing.stacks, "stacks", "list the builds of torch that envlock knows"),
+    (listing.images, "images", "list the images that envlock built"),
+    (listing.show_store, "store", "show, prune or check the store"),
+    (setup.schema, "schema", "print the spec's JSON Schema, for editors"),
+    (setup.explain, "explain", "say what an error means, and what to do"),
+)
+for _command, _name, _short in _COMMANDS:
+    app.command(_name, short_help=_short)(_command)
 
 
 def main() -> NoReturn:
     """Run the command line; every error becomes its text on stderr and its exit status, and none a traceback."""
     signal.signal(signal.SIGTERM, _interrupt)
-    if hasattr(signal, "SIGPIPE"):
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     os.umask(0o022)
     arguments = verbose_first(sys.argv[1:])
     try:
         # typer turns an interrupt into the exit status 130.
-        status = app(arguments, standalone_mode=False)
+        status = app(arguments, prog_name="envlock", standalone_mode=False)
+        sys.stdout.flush()
     except KeyboardInterrupt:
         status = Exit.INTERRUPTED
+    except BrokenPipeError:
+        # Nobody reads on. Python flushes once more at its end, which must not fail.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = CLOSED_PIPE
     except Exception as error:
         from envlock import console
         from envlock.failures import understood

@@ -27,6 +27,7 @@ class Exit(IntEnum):
     FILE = 6
     BUILD = 7
     INCONCLUSIVE = 8
+    INTERNAL = 70
     INTERRUPTED = 130
 
 
@@ -94,6 +95,7 @@ class InternalFault(EnvlockError):
     """envlock itself is at fault: something happened that no other error stands for."""
 
     id = "internal-fault"
+    exit_code = Exit.INTERNAL
 
 
 # usage and spec: exit 2 ------------------------------------------------------------------------------------------------

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import traceback
+from pathlib import Path
 
 from typer import BadParameter
 
@@ -26,7 +28,14 @@ def understood(error: Exception) -> EnvlockError:
         return SystemRefused(what, where=where, hint="correct the path or the permissions; --verbose shows where it happened")
     what = f"envlock is at fault: {type(error).__name__}"
     hint = "run the command again with --verbose, and report what it prints"
-    return InternalFault(what, why=str(error)[:400], hint=hint)
+    return InternalFault(what, where=_place(error), why=str(error)[:400], hint=hint)
+
+
+def _place(error: Exception) -> str:
+    """The last line of envlock's own that the error came through."""
+    package = Path(__file__).parent
+    own = [frame for frame in traceback.extract_tb(error.__traceback__) if package in Path(frame.filename).parents]
+    return f"{Path(own[-1].filename).relative_to(package.parent)}:{own[-1].lineno}, in {own[-1].name}" if own else ""
 
 
 def _usage(error: Exception) -> UsageError:

@@ -150,6 +150,7 @@ Every error and finding has an id, which stands in brackets behind the message, 
 | 6 | a file could not be had: gone, unreachable, wrong hash |
 | 7 | build failed |
 | 8 | inconclusive: not everything could run here, and `--allow-partial` was not given |
+| 70 | envlock itself is at fault: report it with what `--verbose` prints |
 | 130 | interrupted; what was finished is kept, what was half-written is gone |
 
 This page is written by `python scripts/errordocs.py` from the code; change `envlock/explanations.yaml`, not this file.

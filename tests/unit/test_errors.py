@@ -138,7 +138,7 @@ def test_our_own_fault_is_a_sentence_and_verbose_shows_where(monkeypatch: pytest
         monkeypatch.setattr(sys, "argv", ["envlock", *arguments])
         with pytest.raises(SystemExit) as caught:
             cli.main()
-        assert caught.value.code == Exit.DOES_NOT_HOLD
+        assert caught.value.code == Exit.INTERNAL
         said = capsys.readouterr().err
         assert "[internal-fault]" in said
         assert ("Traceback" in said) == traceback
@@ -149,7 +149,7 @@ def test_our_own_fault_is_a_sentence_and_verbose_shows_where(monkeypatch: pytest
     [
         (OSError(errno.ENOSPC, "No space left on device", "/x"), "disk-full", Exit.HOST),
         (PermissionError(errno.EACCES, "Permission denied", "/x"), "system-refused", Exit.HOST),
-        (RecursionError("deep"), "internal-fault", Exit.DOES_NOT_HOLD),
+        (RecursionError("deep"), "internal-fault", Exit.INTERNAL),
         (UsageError("x"), "usage", Exit.USAGE),
         (Problems([FINDING], Exit.NO_STACK), "problems", Exit.NO_STACK),
     ],
