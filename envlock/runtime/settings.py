@@ -224,9 +224,17 @@ def settings_files(level: str, home: Path | None = None) -> tuple[str, ...]:
     rule = table().files
     if level not in rule.levels:
         return ()
-    base = Path.home() if home is None else home
+    base = home or _home()
     paths = (base / path[2:] if path.startswith("~/") else Path(path) for path in rule.paths)
     return tuple(str(path) for path in paths if path.exists())
+
+
+def _home() -> Path:
+    """The user's home folder; a container's user may have none."""
+    try:
+        return Path.home()
+    except RuntimeError:
+        return Path("/nonexistent")
 
 
 def release(version: str) -> tuple[int, ...]:

@@ -120,6 +120,14 @@ def test_files_that_nccl_reads_are_found(tmp_path: Path) -> None:
     assert settings.settings_files("seeded", home=tmp_path) == ()
 
 
+def test_a_user_without_a_home_has_no_files_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", homeless)
+    assert settings.settings_files("strict") == ()
+
+
 def test_every_row_says_what_it_does_how_it_is_asked_back_and_where_it_is_from() -> None:
     table = settings.table()
     assert all(row.effect and row.asked and row.source for row in table.variables)
