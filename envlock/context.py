@@ -53,7 +53,7 @@ def write_context(
         if lock.apt is not None:
             foundation.fetch_apt(lock.apt)
             blobs |= {f"debs/{PurePosixPath(deb.path).name}": deb.sha256 for deb in lock.apt.debs}
-        blobs["runtime.tar"] = _hex(runtime_layer(lock, bundle, store, foundation.tree).diff_id)
+        blobs["runtime.tar"] = _hex(runtime_layer(lock, bundle, foundation, store, progress).diff_id)
     for name, sha256 in blobs.items():
         _link(store.path(sha256), folder / name)
     for name, content in texts(lock, bundle).items():

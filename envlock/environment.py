@@ -12,11 +12,12 @@ SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 VENV = "/opt/venv"
 
 
-def image_environment(spec: Spec, stack: Stack, inherited: Mapping[str, str]) -> dict[str, str]:
+def image_environment(spec: Spec, stack: Stack, numpy: str | None, inherited: Mapping[str, str]) -> dict[str, str]:
     """Every variable of the image's config, sorted by name.
 
-    `inherited` is the base image's ENV. What would break the promise of a level, or let the base's CUDA libraries shadow the
-    wheels', is dropped from it; the spec's own variables come last and were checked by `stack.solve`.
+    `numpy` is NumPy's version, where it is locked; `inherited` is the base image's ENV. What would break the promise of a level, or
+    let the base's CUDA libraries shadow the wheels', is dropped from it; the spec's own variables come last and were checked by
+    `stack.solve`.
     """
     unsafe = {override.name for override in settings.overrides()} | {"LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH", "PYTHONHOME"}
     variables = {name: value for name, value in inherited.items() if name not in unsafe}
@@ -30,7 +31,13 @@ def image_environment(spec: Spec, stack: Stack, inherited: Mapping[str, str]) ->
         variables["NVIDIA_DRIVER_CAPABILITIES"] = "compute,utility"
     wish = spec.determinism
     variables |= settings.environment(
-        level=wish.level, seed=wish.seed, threads=wish.threads, tf32=wish.tf32, torch_version=stack.torch, platform=stack.platform
+        level=wish.level,
+        seed=wish.seed,
+        threads=wish.threads,
+        tf32=wish.tf32,
+        torch_version=stack.torch,
+        platform=stack.platform,
+        numpy_version=numpy,
     )
     variables |= spec.env
     return dict(sorted(variables.items()))

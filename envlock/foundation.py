@@ -142,8 +142,12 @@ class Foundation:
 
     def container(self, python: str) -> OpenContainer:
         """Starts a container that has Python, with no network."""
-        below = self.below(python)
-        return self.base_container if below == self.base_layers else self._workshop(below)
+        return self.base_container if self.below(python) == self.base_layers else self._apt_container
+
+    @cached_property
+    def _apt_container(self) -> OpenContainer:
+        assert self.apt_layer is not None
+        return self._workshop((*self.base_layers, self.apt_layer))
 
     def fetch_apt(self, apt: Apt) -> None:
         """Bring the packages into the store."""

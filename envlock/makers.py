@@ -20,10 +20,10 @@ from envlock.fetch import fetch_all
 from envlock.foundation import Foundation, OpenContainer
 from envlock.layers import Layer
 from envlock.layers.assembly import Job, assemble
-from envlock.layers.bytecode import compile_wheels, compiler, python_build
+from envlock.layers.bytecode import compile_modules, compile_wheels, compiler, python_build
 from envlock.layers.canonical import Plan, Tree
 from envlock.layers.recipes import kept_layer, recall_layer, remember_layer
-from envlock.layers.runtime import plan_runtime
+from envlock.layers.runtime import plan_runtime, shipped_modules
 from envlock.layers.venv import HOLDS as VENV_HOLDS
 from envlock.layers.venv import plan_venv, venv_recipe
 from envlock.layers.wheelfile import InstalledWheel
@@ -137,7 +137,7 @@ class LayerMaker:
 
     @cached_property
     def _runtime(self) -> Layer:
-        return runtime_layer(self._lock, self._bundle, self._store, self._foundation.tree)
+        return runtime_layer(self._lock, self._bundle, self._foundation, self._store, self._progress)
 
     @cached_property
     def _container(self) -> OpenContainer:
@@ -217,14 +217,18 @@ def open_foundation(lock: Lock, bundle: Bundle, open_engine: Callable[[], Engine
     return Foundation(lock.base, lock.apt, lock.stack.platform, bundle.below(STEPS), open_engine, store, progress)
 
 
-def runtime_layer(lock: Lock, bundle: Bundle, store: Store, below: Tree) -> Layer:
-    """The uppermost layer of a lock's image, in the store; `below` is the tree of base and packages.
+def runtime_layer(lock: Lock, bundle: Bundle, foundation: Foundation, store: Store, progress: Progress) -> Layer:
+    """The uppermost layer of a lock's image, in the store.
 
-    Made anew each time: that takes less time than to look up all that it depends on.
+    Made anew each time: that takes less time than to look up all that it depends on. Its bytecode is kept.
     """
-    text = dockerfile.render(lock, bundle)
+    python, steps, lib = lock.stack.python, bundle.below(STEPS), bundle.below("lib")
+    build = python_build(foundation.tree_below(python), python, foundation.path)
+    modules = shipped_modules(lock, lib)
+    bytecode = compile_modules([modules], python, build, steps, store, lambda: foundation.container(python)(), progress)
+    plan = plan_runtime(lock, lib, bytecode.get(modules.identity, ()), dockerfile.render(lock, bundle), store, foundation.tree)
     with store.incoming(what="runtime layer") as blob:
-        return plan_runtime(lock, bundle.below("lib"), text, store, below).write(blob, "self-test, start-up hook, lock")
+        return plan.write(blob, "self-test, start-up hook, lock")
 
 
 def _require_installer(lock: Lock) -> None:

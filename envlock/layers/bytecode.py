@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -20,7 +20,6 @@ from envlock.layers.parts import spooled, stored_files
 from envlock.layers.recipes import recipe_key
 from envlock.layers.sandbox import Sandbox, pieces_of, put_files, run_step, stream_of
 from envlock.layers.wheelfile import InstalledWheel, site_packages
-from envlock.lock import Wheel
 from envlock.progress import Progress
 from envlock.spec import canonical_json
 from envlock.store import Store
@@ -70,6 +69,23 @@ def compiler(build: str, steps: Mapping[str, bytes]) -> str:
     return hashlib.sha256(canonical_json([build, programs])).hexdigest()
 
 
+@dataclass(frozen=True, slots=True)
+class Modules:
+    """Modules that are compiled together: a name for people, the sha256 (hex) of what they come out of, and the modules themselves."""
+
+    name: str
+    identity: str
+    entries: tuple[Entry, ...]
+
+
+def modules_of(wheel: InstalledWheel, python: str) -> Modules:
+    """The modules of a wheel that are worth compiling: those that hold anything."""
+    folder = site_packages(python) + "/"
+    files = (file.entry for file in wheel.files if file.entry.size)
+    entries = tuple(entry for entry in files if entry.path.startswith(folder) and entry.path.endswith(".py"))
+    return Modules(wheel.wheel.name, wheel.wheel.sha256, entries)
+
+
 def compile_wheels(
     wheels: Sequence[InstalledWheel],
     python: str,
@@ -79,22 +95,36 @@ def compile_wheels(
     sandbox: Callable[[], AbstractContextManager[Sandbox]],
     progress: Progress,
 ) -> Bytecode:
-    """The compiled modules of each wheel; those that the store lacks are compiled in one container, which `sandbox` gives.
+    """The compiled modules of each wheel, by its sha256; see `compile_modules`."""
+    return compile_modules([modules_of(wheel, python) for wheel in wheels], python, build, steps, store, sandbox, progress)
 
-    `build` is what `python_build` says, `steps` the bundle's programs by name. Raises `BuildFailed`, and as reading a wheel.
+
+def compile_modules(
+    parts: Sequence[Modules],
+    python: str,
+    build: str,
+    steps: Mapping[str, bytes],
+    store: Store,
+    sandbox: Callable[[], AbstractContextManager[Sandbox]],
+    progress: Progress,
+) -> Bytecode:
+    """The compiled modules of each part, by its identity; those that the store lacks are compiled in one container.
+
+    `sandbox` gives the container, `build` is what `python_build` says, `steps` the bundle's programs by name. Raises `BuildFailed`,
+    and as reading a wheel.
     """
-    keys = {wheel.wheel.sha256: _key(wheel.wheel, python, build, steps) for wheel in wheels}
-    lacking = [wheel for wheel in wheels if _modules(wheel, python) and _kept(store, keys[wheel.wheel.sha256]) is None]
+    keys = {part.identity: _key(part, python, build, steps) for part in parts}
+    lacking = [part for part in parts if part.entries and _kept(store, keys[part.identity]) is None]
     if lacking:
-        what = f"bytecode of {lacking[0].wheel.name if len(lacking) == 1 else f'{len(lacking)} wheels'}"
+        what = f"bytecode of {lacking[0].name if len(lacking) == 1 else f'{len(lacking)} wheels'}"
         with progress.track(what), sandbox() as container:
             _compile(lacking, python, keys, steps, store, container)
-    found = {sha256: _kept(store, key) for sha256, key in keys.items()}
-    return {sha256: stored_files(path) for sha256, path in found.items() if path is not None}
+    found = {identity: _kept(store, key) for identity, key in keys.items()}
+    return {identity: stored_files(path) for identity, path in found.items() if path is not None}
 
 
-def _key(wheel: Wheel, python: str, build: str, steps: Mapping[str, bytes]) -> str:
-    return recipe_key(_KIND, wheel=wheel.sha256, python=python, compiler=compiler(build, steps))
+def _key(part: Modules, python: str, build: str, steps: Mapping[str, bytes]) -> str:
+    return recipe_key(_KIND, wheel=part.identity, python=python, compiler=compiler(build, steps))
 
 
 def _kept(store: Store, key: str) -> Path | None:
@@ -102,20 +132,13 @@ def _kept(store: Store, key: str) -> Path | None:
     return store.path(known["sha256"]) if known is not None and store.has(known["sha256"], known["size"]) else None
 
 
-def _modules(wheel: InstalledWheel, python: str) -> list[Entry]:
-    """The modules worth compiling: those that hold anything."""
-    folder = site_packages(python) + "/"
-    paths = (file.entry for file in wheel.files if file.entry.size)
-    return [entry for entry in paths if entry.path.startswith(folder) and entry.path.endswith(".py")]
-
-
 def _compile(
-    wheels: Sequence[InstalledWheel], python: str, keys: Mapping[str, str], steps: Mapping[str, bytes], store: Store, container: Sandbox
+    parts: Sequence[Modules], python: str, keys: Mapping[str, str], steps: Mapping[str, bytes], store: Store, container: Sandbox
 ) -> None:
-    """Compile the modules of `wheels`, each wheel's in a folder of its own, and keep what comes out."""
+    """Compile the modules of `parts`, each part's in a folder of its own, and keep what comes out."""
     sources, jobs = [], []
-    for number, wheel in enumerate(wheels):
-        for module in sorted(_modules(wheel, python), key=lambda entry: entry.path):
+    for number, part in enumerate(parts):
+        for module in sorted(part.entries, key=lambda entry: entry.path):
             sources.append(replace(module, path=f"{_SOURCES}/{number}/{module.path}"))
             jobs.append([f"/{_SOURCES}/{number}", f"/{_COMPILED}/{number}", module.path])
     with store.scratch() as folder, (folder / "sources").open("w+b") as tar:
@@ -133,7 +156,7 @@ def _compile(
     )
     command = ["sh", f"/{_STEPS}/{_RUNNER}", python, f"/{_STEPS}/{_PROGRAM}", f"/{_STEPS}/jobs.json"]
     run_step(container, command, "compiling bytecode", "look whether the disk or the memory of the engine is full")
-    _keep(stream_of(container.get(f"/{_COMPILED}")), [keys[wheel.wheel.sha256] for wheel in wheels], store)
+    _keep(stream_of(container.get(f"/{_COMPILED}")), [keys[part.identity] for part in parts], store)
 
 
 def _keep(compiled: BinaryIO, keys: Sequence[str], store: Store) -> None:

@@ -77,6 +77,7 @@ def resolve_on(
     open_groups(wheel_groups(wheels), {wheel.sha256: store.path(wheel.sha256) for wheel in wheels}, solution.stack.python, Tree())
     (installer,) = resolve_wheels(_installer_wish(solution), store, Silent(), keep=(keep.installer,) if keep else ())
     apt = _resolve_apt(base, spec, solution, open_engine, store, progress, keep)
+    numpy = next((wheel.version for wheel in wheels if wheel.name == "numpy"), None)
     keep_files(files, folder, store)
     bundle.keep_bundle(store)
     made = Lock(
@@ -93,7 +94,7 @@ def resolve_on(
         requirements=requirements,
         files=files,
         determinism=Settings(**spec.determinism.model_dump()),
-        environment=image_environment(spec, solution.stack, base.environment if isinstance(base, ImageBase) else {}),
+        environment=image_environment(spec, solution.stack, numpy, base.environment if isinstance(base, ImageBase) else {}),
         run=Run(**spec.run.model_dump()),
     )
     # Another uv that finds the same is no reason for another lock.

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,8 @@ from envlock import bundle
 from envlock import lock as locks
 from envlock.build import BuildResult, build_image
 from envlock.engine import Engine
+from envlock.engine.loading import INCOMING
+from envlock.engine.owner import LABEL
 from envlock.environment import image_environment
 from envlock.foundation import debian_layer
 from envlock.lock import Lock, LockFile, Settings, Stack, Wheel
@@ -140,7 +142,7 @@ def _lock(platform: str, store: Store, folder: Path) -> Lock:
         wheels=tuple(stored_wheel(store, folder, wheel, files) for wheel, files in WHEELS.items()),
         installer=installer,
         determinism=Settings(**spec.determinism.model_dump()),
-        environment=image_environment(spec, stack, {}),
+        environment=image_environment(spec, stack, None, {}),
     )
 
 
@@ -172,6 +174,20 @@ def _link(source: str, target: str) -> None:
         shutil.copyfile(source, target)
 
 
+def left_in(store: Store) -> list[str]:
+    """What a run left half done in a store."""
+    return [path.name for path in (store.root / "work").iterdir() if path.name != ".gate"]
+
+
+def temporaries(engine: Engine, pids: Iterable[int]) -> list[str]:
+    """Temporary images and containers in an engine that belong to these processes."""
+    marks = [f"-{pid:x}-" for pid in pids]
+    api: Any = engine._api
+    names = [tag for image in engine.images() for tag in image.tags if tag.startswith(f"{INCOMING}:")]
+    names += [row["Labels"][LABEL] for row in api.containers(all=True, filters={"label": LABEL})]
+    return [name for name in names if any(mark in name for mark in marks)]
+
+
 def remove_images(engine: Engine, name: str) -> None:
     """Remove all images of this name."""
     for image in engine.images():
@@ -180,10 +196,22 @@ def remove_images(engine: Engine, name: str) -> None:
                 engine.untag(tag)
 
 
+def launched(*words: str | Path, before: Sequence[str] = (), env: Mapping[str, str] | None = None, **more: Any) -> subprocess.Popen[str]:
+    """Start the command line in a process of its own; `before` are words that start it in turn."""
+    environment = {**os.environ, "PYTHONPATH": str(CHECKOUT), **(env or {})}
+    command = [*before, *COMMAND, *map(str, words)]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more)
+
+
+def ended(process: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:
+    """Wait for its end."""
+    out, err = process.communicate(timeout=900)
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
 def envlock(*words: str | Path, **more: Any) -> subprocess.CompletedProcess[str]:
-    """Run the command line in a process of its own."""
-    environment = {**os.environ, "PYTHONPATH": str(CHECKOUT), **more.pop("env", {})}
-    return subprocess.run([*COMMAND, *map(str, words)], env=environment, capture_output=True, text=True, timeout=900, **more)
+    """Run the command line to its end, as `launched`."""
+    return ended(launched(*words, **more))
 
 
 def said(done: subprocess.CompletedProcess[str], status: int) -> str:

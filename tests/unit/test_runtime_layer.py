@@ -54,7 +54,7 @@ def stored(store: Store, to: str, content: bytes, executable: bool = False) -> C
 
 def written(lock: Lock, store: Store, below: Tree | None = None) -> bytes:
     target = io.BytesIO()
-    plan_runtime(lock, LIB, DOCKERFILE, store, below or base()).write(target, "runtime")
+    plan_runtime(lock, LIB, (), DOCKERFILE, store, below or base()).write(target, "runtime")
     return target.getvalue()
 
 
