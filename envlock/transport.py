@@ -70,7 +70,7 @@ class Transport:
             raise fault_of(error, url) from None
         if response.status_code not in (200, 206):
             response.close()
-            raise _fault_of_status(response, url)
+            raise fault_of_status(response, url)
         return response
 
     def text(self, url: str, accept: str) -> tuple[str, requests.Response]:
@@ -159,7 +159,8 @@ def _reason(error: Exception) -> object:
     return getattr(inner, "reason", inner)
 
 
-def _fault_of_status(response: requests.Response, url: str) -> Fault:
+def fault_of_status(response: requests.Response, url: str) -> Fault:
+    """An answer that is no success in our words."""
     status, host, where = response.status_code, _host(url), redact(url)
     why = f"the server answers {status}"
     if status in (401, 403, 407):

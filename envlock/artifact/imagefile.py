@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, cast
 
+from zstandard import ZstdError
+
 from envlock.artifact.scan import Passing, Scan, Scanner
 from envlock.artifact.targets import Part, Target
 from envlock.errors import BuildFailed, DamagedArchive
@@ -125,7 +127,7 @@ def read_image(stream: BinaryIO, name: str, layers: Mapping[str, str], advance: 
                     _read_blob(data, digest, member.size, content, scanner if digest in layers else None)
                 elif member.size <= LARGEST:
                     content.texts[member.name] = data.read()
-    except (tarfile.TarError, EOFError, OSError, ValueError, DamagedArchive) as error:
+    except (tarfile.TarError, EOFError, OSError, ValueError, ZstdError, DamagedArchive) as error:
         content.faults.append(f"{name} cannot be read to its end: {error}")
     if [digest for digest in seen if digest in layers] == list(dict.fromkeys(layers)) and not content.faults:
         content.scan = scanner.scan()

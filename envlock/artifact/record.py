@@ -7,6 +7,7 @@ from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+import envlock
 from envlock.artifact import targets
 from envlock.artifact.layout import Compression, Vendor, image_tag
 from envlock.artifact.targets import Part
@@ -63,6 +64,7 @@ class Record(_Part):
     """The image of an artifact."""
 
     version: Literal[1] = RECORD_VERSION
+    envlock: str = Field(description="the release that wrote the artifact")
     tag: str = Field(description="the name under which it is loaded")
     platform: str
     lock_digest: Digest
@@ -93,6 +95,7 @@ def make_record(
     compression, split, vendor = choices
     digests = {"image_digest": image.digest, "manifest_digest": image.manifest_digest}
     return Record(
+        envlock=envlock.__version__,
         tag=image_tag(lock),
         platform=lock.stack.platform,
         lock_digest=lock.digest,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, cast
@@ -169,18 +168,12 @@ def compressor_versions() -> dict[str, Any]:
     }
 
 
-@contextmanager
-def open_written(paths: Sequence[Path], compression: Compression) -> Iterator[BinaryIO]:
-    """The plain archive out of its files, in order."""
-    joined = Joined(paths)
-    try:
-        if compression == "zstd":
-            reader = zstandard.ZstdDecompressor().stream_reader(cast(Any, joined), read_size=CHUNK, read_across_frames=True)
-            yield cast(BinaryIO, reader)
-        else:
-            yield cast(BinaryIO, joined)
-    finally:
-        joined.close()
+def unpacked(joined: Joined, compression: Compression) -> BinaryIO:
+    """The plain archive in the files that were written."""
+    if compression == "none":
+        return cast(BinaryIO, joined)
+    reader = zstandard.ZstdDecompressor().stream_reader(cast(Any, joined), read_size=CHUNK, read_across_frames=True)
+    return cast(BinaryIO, reader)
 
 
 class Joined:

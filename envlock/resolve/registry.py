@@ -49,6 +49,9 @@ class Document:
 class Repository(Transport):
     """One repository in a registry. As a `Transport` it can be given to `fetch_all` for the repository's blobs."""
 
+    actions = "pull"
+    """What a token is asked for, as the token specification has it."""
+
     def __init__(self, reference: ImageReference, progress: Progress, like: Transport | None = None) -> None:
         super().__init__(like.patience if like else None)
         self.reference = reference
@@ -170,7 +173,7 @@ class Repository(Transport):
         if urlsplit(realm).scheme != "https" and not (self.reference.is_loopback and urlsplit(realm).scheme == "http"):
             why = f"it sends clients to {redact(realm) or 'nowhere'} to log in, without TLS"
             raise Fault(AccessDenied(f"{self.reference.registry} cannot be trusted with credentials", why=why), transient=False)
-        wanted = {"service": challenge.get("service", ""), "scope": f"repository:{self.reference.repository}:pull"}
+        wanted = {"service": challenge.get("service", ""), "scope": f"repository:{self.reference.repository}:{self.actions}"}
         wanted = {key: value for key, value in wanted.items() if value}
         session, timeout = self._session(), (self.patience.connect, self.patience.read)
         try:
