@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
+from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
 from envlock import yamlfile
-from envlock.errors import FileUnreadable
+from envlock.errors import FileUnreadable, UsageError
 from envlock.lock import CopiedFile
 from envlock.resolve.requirements import read_requirements
 from envlock.spec import FileCopy, Spec
@@ -26,10 +28,23 @@ def hash_requirements(spec: Spec, folder: Path) -> dict[str, str]:
 def list_files(spec: Spec, folder: Path) -> tuple[CopiedFile, ...]:
     """Every file that the spec's `files` stand for, folders walked, by hash, sorted by where it goes.
 
-    Raises `FileUnreadable` for what is missing, and for symbolic links: what they point to need not exist in the image.
+    Raises `FileUnreadable` for what is missing, and for symbolic links: what they point to need not exist in the image; and
+    `UsageError` where two files go to one place.
     """
-    found = [file for copy in spec.files for file in _walk(copy, folder)]
-    return tuple(sorted(found, key=lambda file: file.to))
+    found = sorted((file for copy in spec.files for file in _walk(copy, folder)), key=lambda file: file.to)
+    _refuse_clashes(found)
+    return tuple(found)
+
+
+def _refuse_clashes(files: Sequence[CopiedFile]) -> None:
+    taken: dict[str, CopiedFile] = {}
+    for file in files:
+        for place in (file.to, *map(str, PurePosixPath(file.to).parents)):
+            if place in taken:
+                what = f"{taken[place].source} and {file.source} both go to {place}"
+                why = "" if place == file.to else "one of them as a file, the other as a file in a folder of that name"
+                raise UsageError(what, where="files", why=why, hint="let each of the spec's files go to a place of its own")
+        taken[file.to] = file
 
 
 def keep_files(files: tuple[CopiedFile, ...], folder: Path, store: Store) -> None:
@@ -52,12 +67,19 @@ def _walk(copy: FileCopy, folder: Path) -> list[CopiedFile]:
 
 def _file(path: Path, folder: Path, target: PurePosixPath) -> CopiedFile:
     name = path.relative_to(folder).as_posix()
+    shown = os.fsencode(name).decode(errors="backslashreplace")
+    if shown != name:
+        raise FileUnreadable(f"the name of {shown} is not UTF-8", where=shown, hint="rename it; a lock names files in UTF-8")
     if path.is_symlink():
         raise FileUnreadable(f"{name} is a symbolic link", where=name, hint="copy the file itself, or name the place it points to")
     try:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise FileUnreadable(
+                f"{name} is no regular file", where=name, why="it is a pipe, a socket or a device", hint="move it elsewhere"
+            )
         with path.open("rb") as stream:
             digest = hashlib.file_digest(stream, "sha256").hexdigest()
-            status = os.fstat(stream.fileno())
     except OSError as error:
         raise FileUnreadable(f"cannot read {name}", where=name, why=error.strerror or str(error), hint="the spec names it") from None
     executable = bool(status.st_mode & 0o100)
