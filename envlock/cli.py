@@ -14,7 +14,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from envlock import __version__
-from envlock.commands import building, listing, locking, setup, verifying
+from envlock.commands import building, listing, locking, pinning, running, setup, verifying
 from envlock.errors import EnvlockError, Exit, exit_code_of
 
 CLOSED_PIPE = 128 + 13
@@ -59,6 +59,9 @@ _COMMANDS = (
     (building.render, "render", "write the pinned Dockerfile, with its context"),
     (building.build, "build", "make the image and load it into the engine"),
     (verifying.verify, "verify", "test that an image computes the same bits every time"),
+    (running.run, "run", "run your own command in an image, once or repeatedly"),
+    (pinning.pin, "pin", "write or test the folder that goes with a paper"),
+    (verifying.doctor, "doctor", "say what this host has, and whether it can run an image"),
     (listing.stacks, "stacks", "list the builds of torch that envlock knows"),
     (listing.images, "images", "list the images that envlock built"),
     (listing.show_store, "store", "show, prune or check the store"),
