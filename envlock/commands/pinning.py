@@ -132,14 +132,16 @@ def _check(
 
 
 def _vendor(text: str) -> Vendor:
-    if text == "none" or text == "wheels" or text == "all":
-        return text
+    known: dict[str, Vendor] = {"none": "none", "wheels": "wheels", "all": "all"}
+    if text in known:
+        return known[text]
     raise _choice("--vendor", text, "none, wheels and all")
 
 
 def _compression(text: str) -> Compression:
-    if text == "none" or text == "zstd":
-        return text
+    known: dict[str, Compression] = {"none": "none", "zstd": "zstd"}
+    if text in known:
+        return known[text]
     raise _choice("--compress", text, "none and zstd")
 
 
