@@ -42,4 +42,7 @@ def _usage(error: Exception) -> UsageError:
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "envlock"
     message = getattr(error, "format_message", lambda: str(error))().strip()
-    return UsageError(message[:1].lower() + message[1:].rstrip("."), hint=f"see `{command} --help`")
+    hint = f"see `{command} --help`"
+    if command.endswith(" run") and type(error).__name__ == "NoSuchOption":
+        hint = "put two dashes before your own command: envlock run IMAGE -- COMMAND --its-options"
+    return UsageError(message[:1].lower() + message[1:].rstrip("."), hint=hint)
