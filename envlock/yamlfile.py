@@ -76,13 +76,19 @@ def parse_typed(raw: bytes, name: str) -> Document:
     return _parse(raw, name, _TypedLoader, "lock")
 
 
+_SYNTAX_HINT = (
+    "look there and a line above: a quote or bracket that is not closed, or a line that is indented otherwise than its neighbours"
+)
+
+
 def _parse(raw: bytes, name: str, loader: type[Any], kind: str) -> Document:
     exit_code = Exit.USAGE if kind == "spec" else Exit.LOCK
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw[: error.start].count(b"\n") + 1
-        finding = Finding(f"{kind}-syntax", "error", "the file is not UTF-8 text", f"{name}:{line}:1", why=error.reason)
+        where = f"{name}:{line}:1"
+        finding = Finding(f"{kind}-syntax", "error", "the file is not UTF-8 text", where, error.reason, "save it as UTF-8")
         raise Problems([finding], exit_code) from None
     reader = loader(text)
     builder = _Builder(name, kind, reader)
@@ -94,7 +100,7 @@ def _parse(raw: bytes, name: str, loader: type[Any], kind: str) -> Document:
         mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
         where = f"{name}:{mark.line + 1}:{mark.column + 1}" if mark else name
         problem = getattr(error, "problem", None) or str(error).splitlines()[0]
-        finding = Finding(f"{kind}-syntax", "error", "this is not valid YAML", where, why=str(problem))
+        finding = Finding(f"{kind}-syntax", "error", "this is not valid YAML", where, str(problem), _SYNTAX_HINT)
         raise Problems([finding], exit_code) from None
     finally:
         reader.dispose()
