@@ -77,7 +77,7 @@ def parse_typed(raw: bytes, name: str) -> Document:
 
 
 _SYNTAX_HINT = (
-    "look there and a line above: a quote or bracket that is not closed, or a line that is indented otherwise than its neighbours"
+    "look there and a line above: a quote or bracket that is not closed, or a line that is indented unlike its neighbours"
 )
 
 
