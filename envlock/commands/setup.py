@@ -22,6 +22,7 @@ def init(
     name: Annotated[str | None, typer.Option("--name", metavar="NAME", help="name of the image; default: that of the folder")] = None,
     torch: Annotated[str | None, typer.Option("--torch", metavar="VERSION", help="release of torch, whatever a source says")] = None,
     cuda: Annotated[str | None, typer.Option("--cuda", metavar="VERSION", help="CUDA as 12.4, or cpu, whatever a source says")] = None,
+    python: Annotated[str | None, typer.Option("--python", metavar="VERSION", help="Python as 3.11, whatever a source says")] = None,
     force: Annotated[bool, typer.Option("--force", help="write over a spec that is there")] = False,
     json: Json = False,
 ) -> None:
@@ -36,7 +37,7 @@ def init(
     from envlock import console
     from envlock import init as making
 
-    given = making.Given(name or making.name_of(output.absolute().parent.name), torch, cuda)
+    given = making.Given(name or making.name_of(output.absolute().parent.name), torch, cuda, python)
     if source:
         draft = making.draft_from(source, given)
     else:

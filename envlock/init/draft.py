@@ -31,6 +31,7 @@ class Given:
     name: str
     torch: str | None = None
     cuda: str | None = None
+    python: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +66,13 @@ def for_host(nvidia: Nvidia, platform: str, given: Given, catalogue: Catalogue) 
     cuda = given.cuda if given.cuda or target.get("gpus") or target.get("driver") else "cpu"
     if cuda == "cpu" and given.cuda is None:
         remarks["cuda"] = "no NVIDIA GPU was seen on this host"
-    torch = given.torch or _newest((), cuda, target, None, catalogue)
+    torch = given.torch or _newest((), cuda, target, given.python, catalogue)
     if given.torch is None:
         remarks["torch"] = "the newest in envlock's catalogue that serves these hosts"
     stack = {"torch": torch} | ({"cuda": cuda} if cuda else {})
-    draft = Draft({"name": given.name, "stack": stack, "target": target, "packages": ["numpy"]}, remarks, tuple(unknown))
-    return _with_python(_checked(draft, catalogue), "", catalogue)
+    python = {"python": given.python} if given.python else {}
+    draft = Draft({"name": given.name, **python, "stack": stack, "target": target, "packages": ["numpy"]}, remarks, tuple(unknown))
+    return _with_python(_checked(_valid(draft), catalogue), "", catalogue)
 
 
 def _gpu_names(nvidia: Nvidia, platform: str, catalogue: Catalogue) -> tuple[list[str], list[Finding]]:
@@ -113,6 +115,7 @@ def from_sources(said: Said, sources: Sequence[str], given: Given, catalogue: Ca
     torch = _torch(said, given, findings)
     cuda = given.cuda or _cuda(said, torch, given, findings)
     python, bounds = _python(said, findings)
+    python = given.python or python
     base = said.bases[-1] if said.bases else None
     if torch is None or not torch.value[:1].isdigit():
         wanted = [torch.value] if torch is not None else []
@@ -273,10 +276,9 @@ def _valid(draft: Draft) -> Draft:
             elif isinstance(part, dict) and rest and rest[0] in part and key != "stack":
                 left.append(LeftOut(f"{key}: {rest[0]}", "", why))
                 values[str(key)] = {name: item for name, item in part.items() if name != rest[0]}
-            elif key in ("stack", "name"):
-                raise Problems(
-                    [Finding("spec-value", "error", why, str(key), hint="say it with --torch, --cuda or --name")], Exit.USAGE
-                ) from None
+            elif key in ("stack", "name", "python"):
+                hint = "say it with --torch, --cuda, --python or --name"
+                raise Problems([Finding("spec-value", "error", why, str(key), hint=hint)], Exit.USAGE) from None
             else:
                 left.append(LeftOut(f"{key}: {part}", "", why))
                 del values[str(key)]

@@ -250,6 +250,20 @@ def test_spec_for_a_host_without_gpus(tmp_path: Path) -> None:
     assert read_spec(tmp_path / "x.yaml").stack.torch == load().releases()[-1]
 
 
+@pytest.mark.parametrize(
+    ("given", "says"), [(Given("x", "latest"), "--torch"), (Given("A b"), "--name"), (Given("x", python="4"), "--python")]
+)
+def test_nonsense_on_the_command_line_is_a_spec_error(given: Given, says: str) -> None:
+    with pytest.raises(Problems) as caught:
+        draft_for_host(parse_smi_xml("<nvidia_smi_log/>"), "linux/amd64", given)
+    assert says in caught.value.findings[0].hint
+
+
+def test_python_on_the_command_line() -> None:
+    draft = draft_for_host(parse_smi_xml("<nvidia_smi_log/>"), "linux/amd64", Given("x", "2.13.0", "cpu", "3.11"))
+    assert (draft.values["python"], draft.problems) == ("3.11", None)
+
+
 def test_a_spec_that_is_there_is_kept(tmp_path: Path) -> None:
     (tmp_path / "x.yaml").write_text("mine")
     draft = imported("llava", "cog.yaml")
