@@ -13,6 +13,7 @@ import pwd
 import shlex
 import shutil
 import subprocess
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -67,6 +68,9 @@ def bootstrap(base: DebianBase, store: Store, progress: Progress, target: Binary
     architecture = _architecture(base.debs)
     mode = _mode()
     _require_host(architecture, mode)
+    if time.time() < base.date:
+        hint = "set the clock; files made now would be older than the packages, and the layer another one"
+        raise HostNotReady("the clock of this host is behind", why=f"a locked package was made at {base.date}", hint=hint)
     fetch_debs(base.debs, base.suite, f"linux/{architecture}", store, progress, base.snapshot)
     store.require_space(_NEEDED_BYTES)
     title = f"Debian {base.suite}, {len(base.debs)} packages"

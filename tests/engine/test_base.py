@@ -231,3 +231,9 @@ def test_a_base_for_another_kind_of_machine(store: Store, tmp_path: Path) -> Non
     foreign = DebianBase(suite="bookworm", snapshot="20261128T201100Z", date=0, debs=(deb,))
     with pytest.raises(HostNotReady, match="sparc64"):
         made(foreign, store, tmp_path / "base.tar")()
+
+
+def test_a_clock_that_is_behind_is_refused(locked: DebianBase, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "time", lambda: locked.date - 1.0)
+    with pytest.raises(HostNotReady, match="clock"):
+        made(locked, store, tmp_path / "base.tar")()

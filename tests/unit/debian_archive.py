@@ -19,13 +19,15 @@ BUILT = 1_790_000_000
 
 @dataclass(frozen=True)
 class Package:
-    """One package to make; `fields` go into its control file as they are."""
+    """One package to make; `fields` go into its control file as they are, `files` are text by path, `script` runs once it is there."""
 
     name: str
     version: str = "1.0"
     built: int = BUILT
     architecture: str = "all"
     fields: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
+    script: str = ""
 
 
 # As little as a base takes: something essential, something required, apt, and what every base has beside.
@@ -43,7 +45,7 @@ SYSTEM = (
 
 
 def make_deb(package: Package, folder: Path) -> Path:
-    """The package file, with no files in it; made at the package's date."""
+    """The package file, made at the package's date."""
     tree = folder / f"{package.name}-tree"
     (tree / "DEBIAN").mkdir(parents=True)
     described = {
@@ -56,6 +58,12 @@ def make_deb(package: Package, folder: Path) -> Path:
     }
     control = {**described, **package.fields}
     (tree / "DEBIAN/control").write_text("".join(f"{key}: {value}\n" for key, value in control.items()))
+    for path, text in package.files.items():
+        (tree / path).parent.mkdir(parents=True, exist_ok=True)
+        (tree / path).write_text(text)
+    if package.script:
+        (tree / "DEBIAN/postinst").write_text(f"#!/bin/sh\nset -e\n{package.script}\n")
+        (tree / "DEBIAN/postinst").chmod(0o755)
     deb = folder / f"{package.name}_{package.version.partition(':')[2] or package.version}_{package.architecture}.deb"
     environment = {**os.environ, "SOURCE_DATE_EPOCH": str(package.built)}
     subprocess.run(["dpkg-deb", "--root-owner-group", "--build", tree, deb], env=environment, check=True, capture_output=True)

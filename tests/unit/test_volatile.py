@@ -61,3 +61,10 @@ def test_folders_themselves_stay(path: str) -> None:
 def test_every_row_says_why() -> None:
     assert all(row.why for row in table())
     assert len({row.path for row in table()}) == len(table())
+
+
+def test_the_script_that_images_are_built_with_is_the_tables() -> None:
+    script = Path(__file__).parents[2] / "templates/image/steps/clean_up.sh"
+    head, body = script.read_text().split("set -eu\n")
+    assert body == clean_up_script()
+    assert head.startswith("# ")

@@ -3,6 +3,10 @@
 # SECONDS since 1970 is the date that packages' scripts see as now, where they ask for it.
 set -eu
 umask 022
+if [ "$(date +%s)" -lt "$1" ]; then
+    echo "the clock of this host is behind: it says $(date), and a package is newer" >&2
+    exit 1
+fi
 steps=$(cd "$(dirname "$0")" && pwd)
 debs=$(cd "$steps/../debs" && pwd)
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
