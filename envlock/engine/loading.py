@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from envlock.layers import Layer
 
 INCOMING = "envlock-incoming"
+# Pauses before each try to send everything. A containerd store clears up in the background after an image is removed, and can take away
+# what it has just been sent again.
+_AGAIN = {"graph": (0.0,), "containerd": (0.0, 1.0)}
 BATCH = 128 * 10**6  # bytes; below this a load's own cost (0.1 s) outweighs what overlapping gains
 
 
@@ -133,16 +137,19 @@ class _Arrival:
                     return identity
             except EngineRefused:
                 pass  # as in `_flush`
-        self.clear()
-        self.sent.clear()
-        self._pending = list(image.layers)
-        try:
-            self._send(image, advance)
-            if self._stands(identity):
-                return identity
-            why = "what it made of the image cannot be started"
-        except EngineRefused as error:
-            why = error.why
+        why = ""
+        for pause in _AGAIN[self._engine.store]:
+            time.sleep(pause)
+            self.clear()
+            self.sent.clear()
+            self._pending = list(image.layers)
+            try:
+                self._send(image, advance)
+                if self._stands(identity):
+                    return identity
+                why = "what it made of the image cannot be started"
+            except EngineRefused as error:
+                why = error.why
         hint = "nothing of the image was left in the engine; its own log says more"
         raise BuildFailed("the engine does not take the image", where=str(self._engine.endpoint), why=why, hint=hint)
 
