@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
@@ -29,6 +29,7 @@ Source = str | Path
 OWN_BAR = 20_000_000
 _PROGRESS_THAT_COUNTS = 2**20
 _SECONDS_TO_STOP = 2.0
+_SECONDS_TO_NOTICE = 0.2
 # What to tell a person first when several sources failed in different ways.
 _TELLING = (FileChangedUpstream, DownloadDamaged, RateLimited, Unreachable, FetchError, FileGone)
 
@@ -57,12 +58,18 @@ class Fetched:
 
 
 def fetch_all(
-    wanted: Iterable[Wanted], store: Store, progress: Progress, workers: int = 8, transport: Transport | None = None
+    wanted: Iterable[Wanted],
+    store: Store,
+    progress: Progress,
+    workers: int = 8,
+    transport: Transport | None = None,
+    stop: threading.Event | None = None,
 ) -> tuple[Fetched, ...]:
     """Bring all files into the store, in parallel; what was fetched, in the order of `wanted`.
 
     Every file is tried, whatever befalls the others. Raises `Problems` (exit 6) with a finding for each file that could not be had,
-    `DiskFull` before or when the space runs out. What was fetched by then stays in the store.
+    `DiskFull` before or when the space runs out, `Stopped` soon after another thread has set `stop`. What was fetched by then stays
+    in the store.
     """
     files = list(wanted)
     missing: dict[object, list[int]] = {}
@@ -74,17 +81,18 @@ def fetch_all(
             missing.setdefault(file.sha256 or index, []).append(index)
     if missing:
         jobs = {key: files[indices[0]] for key, indices in missing.items()}
-        for key, fetched in _fetch(jobs, store, progress, workers, transport or Transport()).items():
+        run = _Run(store, progress, transport or Transport(), many=len(jobs) > 1, stop=stop or threading.Event())
+        for key, fetched in _fetch(jobs, run, workers).items():
             results.update(dict.fromkeys(missing[key], fetched))
     return tuple(results[index] for index in range(len(files)))
 
 
-def _fetch(jobs: dict[object, Wanted], store: Store, progress: Progress, workers: int, transport: Transport) -> dict[object, Fetched]:
+def _fetch(jobs: dict[object, Wanted], run: _Run, workers: int) -> dict[object, Fetched]:
     needed = sum(file.size or 0 for file in jobs.values())
-    store.require_space(needed)
+    run.store.require_space(needed)
     title = f"fetched {len(jobs)} files" if len(jobs) > 1 else f"fetched {next(iter(jobs.values())).what}"
-    with progress.track(title, needed or None) as advance:
-        outcomes = _in_parallel(jobs, _Run(store, progress, transport, advance, many=len(jobs) > 1), workers)
+    with run.progress.track(title, needed or None) as advance:
+        outcomes = _in_parallel(jobs, replace(run, advance=advance), workers)
         # In the order in which the files were wanted.
         failed = [outcome for key in jobs if isinstance(outcome := outcomes[key], FetchError)]
         if failed:
@@ -116,8 +124,13 @@ def _in_parallel(jobs: dict[object, Wanted], run: _Run, workers: int) -> dict[ob
     try:
         for thread in threads:
             thread.start()
-        for _ in jobs:
-            key, outcome = finished.get()
+        while len(outcomes) < len(jobs):
+            try:
+                key, outcome = finished.get(timeout=_SECONDS_TO_NOTICE)
+            except queue.Empty:
+                if run.stop.is_set():
+                    raise Stopped from None
+                continue
             if not isinstance(outcome, Fetched | FetchError):
                 raise outcome
             outcomes[key] = outcome
@@ -129,7 +142,7 @@ def _in_parallel(jobs: dict[object, Wanted], run: _Run, workers: int) -> dict[ob
     return outcomes
 
 
-class _Stopped(Exception):
+class Stopped(Exception):
     """Another file ended the whole run, or the user did."""
 
 
@@ -140,9 +153,9 @@ class _Run:
     store: Store
     progress: Progress
     transport: Transport
-    advance: Advance
     many: bool
-    stop: threading.Event = field(default_factory=threading.Event)
+    stop: threading.Event
+    advance: Advance = lambda count: None
     dead_hosts: set[str] = field(default_factory=set)
 
     def fetch(self, file: Wanted) -> Fetched | FetchError:
@@ -237,7 +250,7 @@ class _Download:
                         self.shared.dead_hosts.add(host)
                     raise
                 if self.shared.stop.wait(self.shared.transport.pause(fault, failures)):
-                    raise _Stopped from None
+                    raise Stopped from None
 
     def _stream(self, url: str) -> str:
         """Write the answer's bytes behind those that the blob has; the answer's content type."""
@@ -255,7 +268,7 @@ class _Download:
 
     def _write(self, chunk: bytes, content_type: str = "") -> None:
         if self.shared.stop.is_set():
-            raise _Stopped
+            raise Stopped
         self.blob.write(chunk)
         self.advance(len(chunk))
         if self.file.size is not None and self.blob.size > self.file.size:

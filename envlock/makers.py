@@ -9,6 +9,7 @@ from importlib.metadata import version
 from io import FileIO
 from itertools import takewhile
 from pathlib import Path
+from threading import Event
 from threading import Lock as Mutex
 from typing import TYPE_CHECKING, BinaryIO, cast
 
@@ -61,11 +62,13 @@ class LayerMaker:
         self._written: dict[str, Path] = {}
         self._fetcher = ThreadPoolExecutor(1, thread_name_prefix="wheels")
         self._fetching: Future[None] | None = None
+        self._stop_fetching = Event()
 
     def __enter__(self) -> LayerMaker:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._stop_fetching.set()
         self._fetcher.shutdown(cancel_futures=True)
         self._foundation.__exit__(None, None, None)
 
@@ -176,7 +179,8 @@ class LayerMaker:
 
     def _fetch_wheels(self) -> None:
         with self._clock.step("fetch"):
-            fetch_all([wheel_wanted(wheel) for wheel in self._lock.wheels], self._store, self._progress)
+            wanted = [wheel_wanted(wheel) for wheel in self._lock.wheels]
+            fetch_all(wanted, self._store, self._progress, stop=self._stop_fetching)
 
     def _known(self) -> list[Layer | None]:
         """The wheel layers, as far as they were made before."""

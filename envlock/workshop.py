@@ -30,7 +30,6 @@ def open_workshop(
 
     image = make_image(tuple(layers), Settings(platform, 0, {"PATH": path}, {}, command=WAIT))
     tag = temporary_name()
-    engine.load(image, (tag,), open_layer, Silent())
 
     @contextmanager
     def container() -> Iterator[Container]:
@@ -39,6 +38,7 @@ def open_workshop(
             yield made
 
     try:
+        engine.load(image, (tag,), open_layer, Silent())
         yield container
     finally:
         with suppress(HostNotReady):  # a later load sweeps what cannot be removed now

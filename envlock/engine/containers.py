@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import secrets
 import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +20,9 @@ from envlock.engine.faults import Body, told
 from envlock.engine.owner import LABEL, stamp
 from envlock.engine.wire import PATIENCE, Output
 from envlock.errors import EngineRefused
+
+_TRIES = 5
+_PAUSE = 0.2  # seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,22 +189,40 @@ def make_container(
             device_requests=_devices(gpus),
             log_config=LogConfig(type="none"),  # output is attached to; a copy in the engine's log could fill its disk
         )
-        made = api.create_container(
-            image,
-            list(command),
-            environment=dict(environment),
-            user=user,
-            working_dir=workdir,
-            entrypoint=None if entrypoint is None else list(entrypoint),
-            host_config=host,
-            labels={LABEL: stamp()},
-        )
+        name = f"envlock-{secrets.token_hex(8)}"
+        try:
+            made = api.create_container(
+                image,
+                list(command),
+                name=name,
+                environment=dict(environment),
+                user=user,
+                working_dir=workdir,
+                entrypoint=None if entrypoint is None else list(entrypoint),
+                host_config=host,
+                labels={LABEL: stamp()},
+            )
+        except KeyboardInterrupt:
+            _remove_unfinished(api, name)
+            raise
     container = Container(api, endpoint, made["Id"])
     try:
         yield container
     finally:
         container.close()
         remove_container(api, endpoint, made["Id"])
+
+
+def _remove_unfinished(api: APIClient, name: str) -> None:
+    """Remove a container that was asked for and that the engine may still be making."""
+    for _ in range(_TRIES):
+        try:
+            api.remove_container(name, v=True, force=True)
+            return
+        except NotFound:
+            time.sleep(_PAUSE)
+        except (APIError, OSError):
+            return  # a later run sweeps what cannot be removed now
 
 
 def remove_container(api: APIClient, endpoint: Endpoint, identity: str) -> None:
