@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny import Tiny, envlock, remove_images, result, said, stored_wheel
+from tiny import Tiny, copied_store, envlock, launched, left_in, remove_images, result, said, stored_wheel
 
 from envlock import dockerfile, locking
 from envlock import lock as locks
@@ -20,8 +21,9 @@ from envlock.build import build_image
 from envlock.bundle import open_bundle
 from envlock.config import image_labels
 from envlock.engine import Container, Engine
-from envlock.lock import Run
+from envlock.lock import LockFile, Run
 from envlock.progress import Silent
+from envlock.store import Store
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 from test_runtime_layer import stored
@@ -167,10 +169,31 @@ run: {{user: "1000", workdir: /workspace}}
 """
 
 
+@dataclass(frozen=True)
+class Project:
+    """A folder with a spec and all that it names, its store, and what the first build of the spec printed."""
+
+    folder: Path
+    store: Store
+    printed: Any
+
+    @property
+    def spec(self) -> Path:
+        return self.folder / "spec.yaml"
+
+    @property
+    def lock(self) -> LockFile:
+        return locks.read(self.folder / "spec.lock.yaml")
+
+    def build(self) -> subprocess.CompletedProcess[str]:
+        return envlock("build", self.spec, "--store", self.store.root, "--json")
+
+
 @pytest.fixture(scope="module")
-def with_torch(tiny_session: Tiny, engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Any]]:
-    """An image with torch, built from a spec alone by the command line; the spec's folder and what was printed."""
+def project(tiny_session: Tiny, engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
+    """An image with torch, built from a spec alone by the command line."""
     folder = tmp_path_factory.mktemp("project")
+    store = copied_store(tiny_session.store, tmp_path_factory.mktemp("own") / "store")
     name = f"{tiny_session.lock.name}-torch"
     (folder / "spec.yaml").write_text(SPEC.format(name=name))
     (folder / "requirements.txt").write_text("safetensors  # a comment\n")
@@ -179,26 +202,19 @@ def with_torch(tiny_session: Tiny, engine: Engine, tmp_path_factory: pytest.Temp
     (folder / "src/__pycache__/main.pyc").write_text("no")
     (folder / "src/main.py").write_text("import torch, safetensors\nprint(torch.arange(3).sum().item())\n")
     try:
-        yield folder, result(envlock("build", folder / "spec.yaml", "--store", tiny_session.store.root, "--json"))
+        yield Project(folder, store, result(Project(folder, store, None).build()))
     finally:
         remove_images(engine, name)
 
 
-def test_a_spec_without_a_lock_is_locked_and_built(with_torch: tuple[Path, Any], engine: Engine) -> None:
-    folder, printed = with_torch
-    lock = locks.read(folder / "spec.lock.yaml").lock
+def test_a_spec_without_a_lock_is_locked_and_built(project: Project, engine: Engine) -> None:
+    lock = project.lock.lock
     assert {"torch", "numpy", "safetensors"} < {wheel.name for wheel in lock.wheels}
     assert [file.to for file in lock.files] == ["/workspace/note.txt", "/workspace/src/main.py"]
-    assert printed["lock_digest"] == lock.digest
-    assert sorted(path.name for path in folder.iterdir()) == [
-        "note.txt",
-        "requirements.txt",
-        "spec.Dockerfile",
-        "spec.lock.yaml",
-        "spec.yaml",
-        "src",
-    ]
-    with started(engine, printed["image"]) as container:
+    assert project.printed["lock_digest"] == lock.digest
+    left = {"note.txt", "requirements.txt", "spec.Dockerfile", "spec.lock.yaml", "spec.yaml", "src"}
+    assert {path.name for path in project.folder.iterdir()} == left
+    with started(engine, project.printed["image"]) as container:
         assert output(container, "python", "src/main.py") == "3\n"
         assert output(container, "printenv", "DATA_ROOT", "PYTHONHASHSEED").splitlines() == ["/data with spaces", "11"]
         assert output(container, "cat", "note.txt") == "a note\n"
@@ -206,28 +222,45 @@ def test_a_spec_without_a_lock_is_locked_and_built(with_torch: tuple[Path, Any],
         assert output(container, "python", "-c", in_force).split() == ["2", "True", "11"]
 
 
-def test_a_spec_that_changed_is_not_built_from_its_old_lock(with_torch: tuple[Path, Any], tiny_session: Tiny, tmp_path: Path) -> None:
-    changes = {
-        "the spec": ("spec.yaml", "seed: 11", "seed: 12"),
-        "requirements.txt": ("requirements.txt", "safetensors", "safetensors>=0.4"),
-        "/workspace/src/main.py": ("src/main.py", "arange(3)", "arange(4)"),
-    }
-    for what, (file, old, new) in changes.items():
-        path = with_torch[0] / file
-        before = path.read_text()
-        path.write_text(before.replace(old, new))
-        try:
-            told = said(envlock("build", with_torch[0] / "spec.yaml", "--store", tiny_session.store.root), 4)
-            assert what in told
-            assert "lock-stale" in told
-            assert f"envlock lock {with_torch[0] / 'spec.yaml'}" in told
-        finally:
-            path.write_text(before)
-
-
-def test_a_spec_with_a_fresh_lock_is_unchanged(with_torch: tuple[Path, Any], tiny_session: Tiny) -> None:
-    folder, printed = with_torch
-    again = result(envlock("build", folder / "spec.yaml", "--store", tiny_session.store.root, "--json"))
+def test_a_spec_with_a_fresh_lock_is_unchanged(project: Project) -> None:
+    again = result(project.build())
     assert {layer["state"] for layer in again["layers"]} == {"reused"}
     assert list(again["seconds"]) == ["total"]
-    assert again["image_digest"] == printed["image_digest"]
+    assert again["image_digest"] == project.printed["image_digest"]
+
+
+@pytest.mark.parametrize(
+    ("what", "file", "old", "new"),
+    [
+        ("the spec", "spec.yaml", "seed: 11", "seed: 12"),
+        ("requirements.txt", "requirements.txt", "safetensors", "safetensors>=0.4"),
+        ("/workspace/src/main.py", "src/main.py", "arange(3)", "arange(4)"),
+    ],
+)
+def test_a_spec_that_changed_is_not_built_from_its_old_lock(project: Project, what: str, file: str, old: str, new: str) -> None:
+    path = project.folder / file
+    before = path.read_text()
+    path.write_text(before.replace(old, new))
+    try:
+        told = said(project.build(), 4)
+    finally:
+        path.write_text(before)
+    assert what in told
+    assert "[lock-stale]" in told
+    assert f"envlock lock {project.spec}" in " ".join(told.split())
+
+
+def test_a_spec_is_locked_to_the_same_bytes_after_kills(project: Project, tmp_path: Path) -> None:
+    path = tmp_path / "spec.lock.yaml"
+    words = ("lock", project.spec, "--output", path, "--store", project.store.root)
+    for seconds in (1.5, 3, 5):
+        process = launched(*words)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=seconds)
+        process.kill()
+        process.communicate()
+    said(envlock(*words), 0)
+    assert path.read_bytes() == locks.dump(LockFile(lock=project.lock.lock))
+    assert [other.name for other in tmp_path.iterdir()] == [path.name]
+    assert left_in(project.store) == []
+    assert project.store.verify() == ()
