@@ -85,9 +85,7 @@ def build_image(chosen: ChosenLock, engine: Engine, store: Store, progress: Prog
     lock = chosen.lock
     clock = Clock()
     tags = (f"{lock.name}:{lock.short_digest}", f"{lock.name}:latest", *extra_tags)
-    if lock.stack.platform != engine.platform:
-        why = f"the lock is for {lock.stack.platform}, the engine runs {engine.platform}"
-        raise BuildFailed("this engine cannot make the image", where=lock.name, why=why, hint="build it on an engine of its own platform")
+    require_platform(lock, engine)
     with clock.step("total"):
         image = recall_image(lock, store)
         if image is not None and _is_there(image, engine):
@@ -96,15 +94,26 @@ def build_image(chosen: ChosenLock, engine: Engine, store: Store, progress: Prog
                 engine.tag(_identity(image, engine), tag)
             sent: frozenset[str] = frozenset()
         else:
-            image, sent = _make(chosen, engine, store, progress, tags, clock)
+            image, sent = load_image(chosen, engine, store, progress, tags, clock)
     chosen.record(built_of(lock, image))
     _write_dockerfile(chosen, store)
     return BuildResult(image, lock, tags, sent, clock.seconds)
 
 
-def _make(
+def require_platform(lock: Lock, engine: Engine) -> None:
+    """Raises `BuildFailed` where the engine runs another platform than the lock's."""
+    if lock.stack.platform != engine.platform:
+        why = f"the lock is for {lock.stack.platform}, the engine runs {engine.platform}"
+        raise BuildFailed("this engine cannot make the image", where=lock.name, why=why, hint="build it on an engine of its own platform")
+
+
+def load_image(
     chosen: ChosenLock, engine: Engine, store: Store, progress: Progress, tags: Sequence[str], clock: Clock
 ) -> tuple[Image, frozenset[str]]:
+    """Make the image of a lock and load it under these tags; the image, and the diffIDs of the layers that were sent.
+
+    Raises as `build_image`, before anything is tagged.
+    """
     lock = chosen.lock
     if chosen.spec_folder is not None:
         keep_files(lock.files, chosen.spec_folder, store)

@@ -71,6 +71,11 @@ def _base(lock: Lock) -> Mapping[str, Any]:
     return {"title": f"{lock.base.reference}, by its digest", "tar": "", "reference": f"{plain}@{lock.base.manifest_digest}"}
 
 
+def base_reference(lock: Lock) -> str:
+    """The image that the Dockerfile starts from; empty where it starts from scratch."""
+    return str(_base(lock)["reference"])
+
+
 def archive_tag(base: ImageBase) -> str:
     """The name under which a base that came as an archive is loaded: it has no digest that an engine could look up."""
     return f"envlock-base:{base.config_digest.removeprefix('sha256:')[:12]}"

@@ -40,7 +40,9 @@ class ChosenLock:
         return self.path.with_name(self.path.name.removesuffix(SUFFIX).removesuffix(".yaml").removesuffix(".json") + suffix)
 
     def record(self, built: Built) -> None:
-        """Write what a build came out as into the lock file."""
+        """Write what a build came out as into the lock file. A rootfs digest that is known of the same image stays."""
+        if self.built is not None and self.built.image_digest == built.image_digest and built.rootfs_digest is None:
+            built = built.model_copy(update={"rootfs_digest": self.built.rootfs_digest})
         if built != self.built:
             write_atomically(self.path, locks.dump(LockFile(lock=self.lock, built=built)))
 

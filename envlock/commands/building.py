@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from envlock.commands.common import Host, Json, LockPath, Quiet, SpecOrLock, StoreFolder, connect, open_store
+from envlock.errors import UsageError
+
+if TYPE_CHECKING:
+    from envlock.docker_build import DockerBuilt
+    from envlock.reproduce import Route
 
 
 def render(
@@ -45,7 +50,14 @@ def render(
 
 def build(
     spec_or_lock: SpecOrLock,
+    via: Annotated[
+        str, typer.Option("--via", metavar="assemble|dockerfile", help="dockerfile: Docker itself builds the rendered Dockerfile")
+    ] = "assemble",
     tag: Annotated[list[str] | None, typer.Option("--tag", "-t", metavar="NAME:TAG", help="further tags")] = None,
+    rootfs: Annotated[bool, typer.Option("--rootfs", help="also work out the rootfs digest, and keep it in the lock file")] = False,
+    log: Annotated[
+        Path | None, typer.Option("--log", metavar="FILE", help="where all that a Dockerfile's steps print goes; default: in the store")
+    ] = None,
     host: Host = None,
     json: Json = False,
     quiet: Quiet = False,
@@ -53,17 +65,86 @@ def build(
 ) -> None:
     """Make the image and load it into the engine, as NAME:latest and NAME:<lock digest>.
 
-    Example: envlock build envlock.yaml
+    Docker builds the same file tree from the Dockerfile, as NAME:<lock digest>-dockerfile; `envlock reproduce --via both` proves it.
+
+    \b
+    Examples: envlock build envlock.yaml
+              envlock build lockfiles/cpu.lock.yaml --via dockerfile
     """
     from envlock import console, locking
-    from envlock.build import build_image
+    from envlock.build import BuildResult, build_image
+    from envlock.docker_build import build_with_docker, docker_tag
+    from envlock.reproduce import keep_rootfs
+    from envlock.treediff import read_tree
 
     folder = open_store(store)
     progress = console.progress_for(quiet)
     engine = connect(host, quiet)
     chosen = locking.find_or_make_lock(spec_or_lock, lambda: engine, folder, progress)
-    result = build_image(chosen, engine, folder, progress, extra_tags=tuple(tag or ()))
+    result: BuildResult | DockerBuilt
+    if _route(via, ("assemble", "dockerfile")) == "dockerfile":
+        tags = (docker_tag(chosen.lock), *(tag or ()))
+        log = log or folder.root / "logs" / f"{tags[0].replace(':', '-')}.log"
+        result = build_with_docker(chosen, engine, folder, progress, tags, log)
+    else:
+        result = build_image(chosen, engine, folder, progress, extra_tags=tuple(tag or ()))
+    digest = None
+    if rootfs:
+        digest = read_tree(engine, result.tags[0], result.tags[0], progress).rootfs.digest
+        keep_rootfs(chosen, result.image.digest if isinstance(result, BuildResult) else None, digest)
     if json:
-        console.print_json(result.as_json())
+        console.print_json(result.as_json() | ({"rootfs_digest": digest} if digest else {}))
     else:
         print(result.summary())
+        if digest:
+            print(f"rootfs digest {digest}")
+
+
+def _route(via: str, known: tuple[str, ...]) -> str:
+    if via not in known:
+        raise UsageError(f"there is no way {via!r} to build", where="--via", hint=f"ways are {', '.join(known)}")
+    return via
+
+
+def reproduce(
+    lock: LockPath,
+    via: Annotated[
+        str, typer.Option("--via", metavar="assemble|dockerfile|both", help="how to make it again; both: and compare the two, file by file")
+    ] = "assemble",
+    against: Annotated[str | None, typer.Option("--against", metavar="IMAGE", help="compare it with this image of the engine too")] = None,
+    store_files: Annotated[
+        bool, typer.Option("--store-files", help="take the locked files from the store, hashed again, instead of fetching them again")
+    ] = False,
+    host: Host = None,
+    json: Json = False,
+    quiet: Quiet = False,
+    store: StoreFolder = None,
+) -> None:
+    """Make the image again from an empty store, and compare it with what the lock file recorded. What differs is named by file.
+
+    Exit status: 0 the same, 1 it differs, 8 there was nothing to compare it with.
+
+    \b
+    Examples: envlock reproduce lockfiles/cpu.lock.yaml
+              envlock reproduce lockfiles/cpu.lock.yaml --via both --store-files
+              envlock reproduce lockfiles/cpu.lock.yaml --against cpu-classifier:latest
+    """
+    from envlock import console, locking
+    from envlock import reproduce as reproducing
+
+    way = _route(via, ("assemble", "dockerfile", "both"))
+    routes: tuple[Route, ...] = ("assemble", "dockerfile") if way == "both" else ("dockerfile",) if way == "dockerfile" else ("assemble",)
+    chosen = locking.find_lock(lock)
+    source: reproducing.Source = "store" if store_files else "upstream"
+    engine, progress = connect(host, quiet), console.progress_for(quiet)
+    found = reproducing.reproduce(chosen, routes, against, source, engine, open_store(store), progress)
+    if json:
+        console.print_json(found.as_json())
+    else:
+        print(found.as_text())
+    assembled = next((item for item in found.rebuilt if item.image_digest is not None), None)
+    if found.outcome == "reproduced" and assembled is not None:
+        reproducing.keep_rootfs(chosen, assembled.image_digest, assembled.rootfs_digest)
+    if found.outcome == "inconclusive":
+        print("nothing to compare it with: build it first, or add --via both or --against IMAGE", file=sys.stderr)
+    raise typer.Exit(found.exit)

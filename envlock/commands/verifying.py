@@ -15,6 +15,7 @@ from envlock.errors import EnvlockError, Exit, UsageError
 if TYPE_CHECKING:
     from envlock.doctor import Needs
     from envlock.engine import Engine
+    from envlock.report import Report
 
 
 def verify(
@@ -98,12 +99,19 @@ def verify(
     if os.environ.get("GITHUB_ACTIONS") == "true":
         print(to_github(found), file=sys.stderr)
     if record_reference is not None:
-        if found.verdict in ("fail", "host-not-ready"):
-            print(f"{record_reference} is left as it was: what does not hold is no reference", file=sys.stderr)
-        else:
-            together = references.write(record_reference, references.record(found))
-            print(f"{record_reference} has {len(together.fingerprints)} fingerprints", file=sys.stderr)
+        print(_recorded(found, record_reference), file=sys.stderr)
     raise typer.Exit(found.exit_code(allow_partial=allow_partial))
+
+
+def _recorded(found: Report, path: Path) -> str:
+    """Record a report's fingerprints, and say so; those of an image that does not hold are no reference."""
+    from envlock import reference
+
+    made = reference.record(found)
+    if found.verdict in ("fail", "host-not-ready") or not made.fingerprints:
+        why = "what does not hold is no reference" if made.fingerprints else "no check computed a fingerprint"
+        return f"nothing was recorded in {path}: {why}"
+    return f"{path} has {len(reference.write(path, made).fingerprints)} fingerprints"
 
 
 def _compare(reports: list[str], json: bool) -> None:

@@ -46,16 +46,26 @@ class _Step:
 
 
 def build(
-    api: Any, endpoint: Endpoint, context: Context, tag: str, arguments: Mapping[str, str], progress: Progress, log: BinaryIO
+    api: Any,
+    endpoint: Endpoint,
+    context: Context,
+    tag: str,
+    arguments: Mapping[str, str],
+    progress: Progress,
+    log: BinaryIO,
+    *,
+    from_cache: bool = True,
 ) -> ImageBuilt:
     """Build `Dockerfile` of a context, RUN steps without network, and tag the image.
 
     `context` gives the pieces of a tar in USTAR or GNU form (BuildKit takes PAX for a Dockerfile). Every step is said when it ends,
-    all output goes to `log`. Containerd stores of Docker 26 do not find a context in the request's body (moby#47717): there the engine is
-    asked to fetch it from a loopback port, which works where it shares this host's network. Raises `BuildFailed` with the end of the
-    log, `EngineRefused` where neither way works, `DiskFull`, `NoEngine`.
+    all output goes to `log`. Without `from_cache` every step runs, whatever was built before. Containerd stores of Docker 26 do not find
+    a context in the request's body (moby#47717): there the engine is asked to fetch it from a loopback port, which works where it shares
+    this host's network. Raises `BuildFailed` with the end of the log, `EngineRefused` where neither way works, `DiskFull`, `NoEngine`.
     """
     options = {"version": "2", "t": tag, "networkmode": "none", "buildargs": json.dumps(dict(arguments))}
+    if not from_cache:
+        options["nocache"] = "1"
     try:
         body = Body(context())
         with told(endpoint, _DOING, body):

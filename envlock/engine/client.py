@@ -221,13 +221,21 @@ class Engine:
                     raise of_answer(str(message["error"]), self.endpoint, "loading an image")
 
     def build(
-        self, context: buildkit.Context, tag: str, progress: Progress, log: BinaryIO, arguments: Mapping[str, str] | None = None
+        self,
+        context: buildkit.Context,
+        tag: str,
+        progress: Progress,
+        log: BinaryIO,
+        arguments: Mapping[str, str] | None = None,
+        *,
+        from_cache: bool = True,
     ) -> buildkit.ImageBuilt:
         """Build a Dockerfile with BuildKit, RUN steps without network. `context` gives a tar in USTAR or GNU form, in pieces.
 
-        Every step is said when it ends, all output goes to `log`. Raises `BuildFailed` with the end of the log, `EngineRefused`.
+        Every step is said when it ends, all output goes to `log`. Without `from_cache` every step runs again.
+        Raises `BuildFailed` with the end of the log, `EngineRefused`.
         """
-        return buildkit.build(self._api, self.endpoint, context, tag, arguments or {}, progress, log)
+        return buildkit.build(self._api, self.endpoint, context, tag, arguments or {}, progress, log, from_cache=from_cache)
 
     def save(self, reference: str) -> Iterator[bytes]:
         """An image as the engine saves it (`docker save`), in pieces; a graph driver first writes it to its own disk."""
