@@ -5,10 +5,9 @@ from __future__ import annotations
 import ast
 import json
 import random
-import statistics
 
 import pytest
-from fresh_process import LIB, Fresh
+from fresh_process import Fresh
 
 from envlock.runtime.hook import pth_line
 from envlock.runtime.seeds import derive
@@ -155,32 +154,6 @@ import late
 print(hook.active().done, late.__spec__.loader.exec_module.__name__, "exec_module" in vars(late.__spec__.loader))
 """
     assert fresh(code, **STRICT).stdout.split() == ["['late']", "exec_module", "False"]
-
-
-def test_starting_costs_less_than_a_millisecond(fresh: Fresh) -> None:
-    """In fresh processes, with compiled modules; the quickest of several, since other work on this machine is not the hook's."""
-    code = f"""
-import time
-began = time.process_time()
-exec({pth_line(LIB)!r})
-print(time.process_time() - began)
-"""
-    fresh(code, PYTHONPATH="", **STRICT)
-    assert min(float(fresh(code, PYTHONPATH="", **STRICT).stdout) for _ in range(7)) < 0.001
-
-
-def test_setting_torch_up_costs_less_than_fifty_milliseconds(fresh: Fresh) -> None:
-    code = """
-import sys, time, torch
-from envlock.runtime import hook
-watch = hook.active()
-for name in [name for name in sys.modules if name in ("envlock.runtime.flags", "envlock.runtime.settings", "envlock.runtime.seeds")]:
-    del sys.modules[name]
-start = time.process_time()
-hook._ACTIONS["torch"](watch.choice, torch)
-print(time.process_time() - start)
-"""
-    assert statistics.median(float(fresh(code, **STRICT).stdout) for _ in range(3)) < 0.05
 
 
 def test_openblas_uses_the_threads_that_are_locked_on_a_host_with_fewer_cores(fresh: Fresh) -> None:
