@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,9 +10,10 @@ from typing import TYPE_CHECKING
 from envlock import lock as locks
 from envlock import yamlfile
 from envlock.catalogue import load
-from envlock.errors import Exit, Finding, LockMissing, Problems
+from envlock.errors import Exit, FetchError, Finding, LockMissing, Problems
 from envlock.lock import Built, ImageBase, Lock, LockFile
 from envlock.progress import Progress
+from envlock.resolve.baseimage import moved_base
 from envlock.resolve.inputs import resolve_base_of, resolve_on
 from envlock.sources import hash_requirements, list_files
 from envlock.spec import Spec, parse_spec, read_spec
@@ -190,13 +190,16 @@ def staleness(spec: Spec, folder: Path, lock: Lock) -> list[Finding]:
 
 
 def check_lock(spec_path: Path, lock_path: Path, store: Store, progress: Progress) -> tuple[Finding, ...]:
-    """Whether a lock still holds against its spec, its files and the catalogue: every way in which it does not."""
+    """Whether a lock still holds against its spec, its files, the catalogue, and the registry that its base came from: every way in
+    which it does not."""
     if not lock_path.exists():
         raise LockMissing(f"{spec_path.name} has no lock", where=str(lock_path), hint=f"write it with `envlock lock {spec_path}`")
-    return tuple(staleness(read_spec(spec_path), spec_path.parent, locks.read(lock_path).lock))
-
-
-def sha256_of(path: Path) -> str:
-    """sha256 of a file in hex."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+    lock = locks.read(lock_path).lock
+    found = staleness(read_spec(spec_path), spec_path.parent, lock)
+    if isinstance(lock.base, ImageBase):
+        try:
+            moved = moved_base(lock.base, lock.stack.platform, store, progress)
+        except FetchError as error:
+            moved = error.finding
+        found += [moved] if moved is not None else []
+    return tuple(found)

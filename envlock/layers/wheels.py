@@ -24,7 +24,7 @@ HEAVY = 20_000_000
 """Bytes from which a wheel is a layer of its own."""
 
 MOST_LAYERS = 100
-"""Most wheel layers of an image; engines allow 127 layers in all."""
+"""Most wheel layers of an image; engines load at most 125 layers in all."""
 
 _HINT = "leave one of the two out, or pin a version of it that does not bring this file"
 
