@@ -59,6 +59,7 @@ _COMMANDS = (
     (building.render, "render", "write the pinned Dockerfile, with its context"),
     (building.build, "build", "make the image and load it into the engine"),
     (building.reproduce, "reproduce", "make an image again from its lock, and compare"),
+    (building.diff, "diff", "say what differs between two locks, specs or images"),
     (verifying.verify, "verify", "test that an image computes the same bits every time"),
     (running.run, "run", "run your own command in an image, once or repeatedly"),
     (pinning.pin, "pin", "write or test the folder that goes with a paper"),

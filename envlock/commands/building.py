@@ -1,4 +1,4 @@
-"""Commands that make an image of a lock: render, build."""
+"""Commands that make an image of a lock, make it again, and say what differs: render, build, reproduce, diff."""
 
 from __future__ import annotations
 
@@ -148,3 +148,37 @@ def reproduce(
     if found.outcome == "inconclusive":
         print("nothing to compare it with: build it first, or add --via both or --against IMAGE", file=sys.stderr)
     raise typer.Exit(found.exit)
+
+
+def diff(
+    one: Annotated[str, typer.Argument(metavar="A", help="a lock, a spec, or an image in the engine")],
+    other: Annotated[str, typer.Argument(metavar="B", help="what it is compared with: the same")],
+    files: Annotated[bool, typer.Option("--files", help="compare the files of two images too; a lock stands for its image")] = False,
+    host: Host = None,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Say what differs between two environments: stack, base, determinism, variables and packages first, files after.
+
+    Exit status: 0 nothing differs, 1 something does.
+
+    \b
+    Examples: envlock diff old.lock.yaml new.lock.yaml
+              envlock diff envlock.yaml lockfiles/envlock.lock.yaml
+              envlock diff cpu-classifier:latest somebody/else:1 --files
+    """
+    from envlock import console
+    from envlock import diff as differing
+    from envlock.errors import Exit
+    from envlock.sides import Sides
+
+    sides = Sides(lambda: connect(host, quiet))
+    first, second = sides.pair(one, other)
+    changes, silent = differing.diff(first, second)
+    trees = sides.compare_files(first, second, console.progress_for(quiet)) if files else None
+    found = differing.Diff(one, other, changes, silent, trees)
+    if json:
+        console.print_json(found.as_json())
+    else:
+        print(found.as_text())
+    raise typer.Exit(Exit.OK if found.same else Exit.DOES_NOT_HOLD)

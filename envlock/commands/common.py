@@ -1,4 +1,4 @@
-"""What commands share: options of the same name and meaning, the store, the engine, and telling files from images."""
+"""What commands share: options of the same name and meaning, the store, the engine."""
 
 from __future__ import annotations
 
@@ -27,8 +27,6 @@ User = Annotated[str | None, typer.Option("--user", metavar="UID[:GID]", help="r
 ShmSize = Annotated[str | None, typer.Option("--shm-size", metavar="SIZE", help="size of /dev/shm, as 8g")]
 Environment = Annotated[list[str] | None, typer.Option("--env", "-e", metavar="NAME=VALUE", help="set a variable; may be repeated")]
 
-FILES = (".yaml", ".yml", ".json")
-
 
 def open_store(folder: Path | None) -> Store:
     """The store that the user named, or the default one."""
@@ -45,11 +43,6 @@ def connect(host: str | None, quiet: bool) -> Engine:
     if not quiet:
         print(f"engine: {engine.endpoint.url} ({engine.endpoint.origin})", file=sys.stderr)
     return engine
-
-
-def is_file(name: str) -> bool:
-    """Whether an argument that may be a file or an image names a file: it is there, or it ends as specs and locks do."""
-    return name.endswith(FILES) or Path(name).is_file()
 
 
 def variables(given: list[str] | None) -> dict[str, str]:

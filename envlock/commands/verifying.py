@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from envlock.commands.common import Environment, GpuChoice, Host, Json, Quiet, ShmSize, User, connect, is_file, variables
+from envlock.commands.common import Environment, GpuChoice, Host, Json, Quiet, ShmSize, User, connect, variables
 from envlock.errors import EnvlockError, Exit, UsageError
 
 if TYPE_CHECKING:
@@ -153,8 +153,9 @@ def doctor(
     from envlock import console
     from envlock import doctor as medicine
     from envlock.host import container_runtime, read_host
+    from envlock.sides import names_file
 
-    needs = _needs_of_file(Path(subject)) if subject is not None and is_file(subject) else None
+    needs = _needs_of_file(Path(subject)) if subject is not None and names_file(subject) else None
     trouble: EnvlockError | None = None
     engine: Engine | None = None
     try:
