@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
 from envlock import dockerfile
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from envlock.locking import ChosenLock
 
 _IMAGE = "image"
+_MAY_NOT_WRITE = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +82,8 @@ class BuildResult:
 def build_image(chosen: ChosenLock, engine: Engine, store: Store, progress: Progress, extra_tags: Sequence[str] = ()) -> BuildResult:
     """Make the image of a lock and load it, as NAME:<lock digest>, NAME:latest and `extra_tags`.
 
-    The first build records the digests beside the lock's inputs; later ones are held against them before anything is tagged.
+    The first build records the digests beside the lock's inputs, where that file may be written; later ones are held against them
+    before anything is tagged.
     Raises `ImageDiffers`, `BuildFailed`, the fetch errors and those of the host.
     """
     lock = chosen.lock
@@ -95,8 +99,13 @@ def build_image(chosen: ChosenLock, engine: Engine, store: Store, progress: Prog
             sent: frozenset[str] = frozenset()
         else:
             image, sent = load_image(chosen, engine, store, progress, tags, clock)
-    chosen.record(built_of(lock, image))
-    _write_dockerfile(chosen, store)
+    try:
+        chosen.record(built_of(lock, image))
+        _write_dockerfile(chosen, store)
+    except OSError as error:
+        if error.errno not in _MAY_NOT_WRITE:
+            raise
+        progress.say(f"what was built is not recorded beside the lock: {error.strerror} ({chosen.path.parent})")
     return BuildResult(image, lock, tags, sent, clock.seconds)
 
 
@@ -153,20 +162,26 @@ def fetch_inputs(lock: Lock, open_engine: Callable[[], Engine], store: Store, pr
             with Foundation(base, lock.apt, lock.stack.platform, {}, open_engine, store, progress) as foundation:
                 foundation.fetch_apt(lock.apt)
 
-    faults: list[Error] = []
-    with ThreadPoolExecutor(2) as pool:
-        jobs: list[Future[object]] = [
-            pool.submit(fetch_all, [wheel_wanted(wheel) for wheel in wheels], store, progress),
-            pool.submit(fetch_foundation),
-        ]
-        for job in jobs:
-            try:
-                job.result()
-            except Error as error:
-                faults.append(error)
+    stop = Event()
+    with ThreadPoolExecutor(1) as pool:
+        job = pool.submit(fetch_all, [wheel_wanted(wheel) for wheel in wheels], store, progress, stop=stop)
+        try:
+            others = _fault_of(fetch_foundation)
+            faults = [fault for fault in (_fault_of(job.result), others) if fault is not None]
+        except BaseException:
+            stop.set()
+            raise
     if faults:
         raise Problems([finding for fault in faults for finding in fault.findings], exit_code_of(faults[0]))
     return missing
+
+
+def _fault_of(work: Callable[[], object]) -> Error | None:
+    try:
+        work()
+    except Error as error:
+        return error
+    return None
 
 
 def recall_image(lock: Lock, store: Store) -> Image | None:
@@ -207,6 +222,10 @@ def check_digest(chosen: ChosenLock, image: Image) -> None:
     why = f"recorded {built.image_digest}, made {image.digest}"
     if number is not None:
         why += f"; layer {number + 1} is the first that differs: {layers[number].holds}"
+    elif len(built.diff_ids) != len(layers):
+        why += f"; it had {len(built.diff_ids)} layers and has {len(layers)}"
+    else:
+        why += "; the layers are the same, the settings differ"
     hint = "compare the two with `envlock diff`; nothing was tagged. If the recorded digest is to go, take `built` out of the lock file"
     raise ImageDiffers("the image is not the one that this lock gave before", where=str(chosen.path), why=why, hint=hint)
 
