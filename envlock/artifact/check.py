@@ -18,7 +18,7 @@ from envlock import lock as locks
 from envlock.artifact import layout, seal
 from envlock.artifact.imagefile import BLOBS, Content, read_image
 from envlock.artifact.inputs import inputs_of
-from envlock.artifact.pin import machine_texts
+from envlock.artifact.writing import machine_texts
 from envlock.artifact.record import Record, read_record
 from envlock.artifact.scan import Scan
 from envlock.artifact.subject import Subject

@@ -51,9 +51,13 @@ def write_image(image: Image, tag: str, open_layer: OpenLayer, target: Target, c
         source = target.kept(layer) or open_layer(layer)
         return cast(BinaryIO, _Watched(source, layer, scanner, copies.get(layer.diff_id)))
 
-    for piece in archive(image, [tag], watched):
-        target.write(piece)
-        advance(len(piece))
+    try:
+        for piece in archive(image, [tag], watched):
+            target.write(piece)
+            advance(len(piece))
+    except BaseException:
+        target.abandon()
+        raise
     return Written(target.finish(), scanner.scan())
 
 

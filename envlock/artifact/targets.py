@@ -42,6 +42,9 @@ class Target(Protocol):
     def finish(self) -> tuple[Part, ...]:
         """All is written: the files, complete and under their names."""
 
+    def abandon(self) -> None:
+        """Stop here: what was written stays for a later run."""
+
 
 class OneFile:
     """A plain file that an interrupted run goes on with: layers that are there whole are read, not made again."""
@@ -78,6 +81,9 @@ class OneFile:
             return None
         self._kept_until = start + layer.size
         return cast(BinaryIO, _Closing(part_of(reader, start, layer.size), reader))
+
+    def abandon(self) -> None:
+        self._file.close()
 
     def finish(self) -> tuple[Part, ...]:
         with self._file, explained_when_full(self._path.parent, 0):
@@ -116,6 +122,10 @@ class Split:
     def kept(self, layer: Layer) -> BinaryIO | None:
         return None
 
+    def abandon(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
     def finish(self) -> tuple[Part, ...]:
         if self._file is not None:
             self._end_part()
@@ -147,6 +157,9 @@ class Compressed:
 
     def kept(self, layer: Layer) -> BinaryIO | None:
         return None
+
+    def abandon(self) -> None:
+        self._inner.abandon()
 
     def finish(self) -> tuple[Part, ...]:
         self._inner.write(self._compressor.flush())

@@ -27,7 +27,7 @@ from envlock.artifact.targets import open_target
 from envlock.build import built_of, fetch_inputs
 from envlock.bundle import Bundle, keep_bundle, open_bundle
 from envlock.context import MARK, texts, write_context
-from envlock.errors import DiskFull, FileGone, NotPinnable, UsageError
+from envlock.errors import DiskFull, FileGone, ImageDiffers, NotPinnable, UsageError
 from envlock.fetch import fetch_all
 from envlock.lock import DebianBase, Lock, LockFile
 from envlock.locking import ChosenLock
@@ -106,6 +106,7 @@ def pin(subject: Subject, choices: Choices, folder: Path, engine: Engine, store:
         _write(folder / layout.CONTEXT / MARK, b"")  # the folder is ours, whatever an earlier run has put there
         chosen = ChosenLock(folder / layout.LOCK, lock, None)
         write_context(chosen, bundle, store, folder / layout.CONTEXT, lambda: engine, progress)
+        _require_same_runtime(subject, folder / layout.CONTEXT / "runtime.tar")
     _put_inputs(subject, choices.vendor, store, folder, progress)
     record, scan = _write_archive(subject, choices, folder, engine, store, progress)
     _write_texts(subject, bundle, record, scan, folder)
@@ -246,6 +247,17 @@ def _put_inputs(subject: Subject, vendor: Vendor, store: Store, folder: Path, pr
                     f"{name} does not lie beside the spec", where=name, hint="move the requirement file into the spec's folder"
                 )
             _write(folder / layout.SPEC_FOLDER / name, (beside / name).read_bytes())
+
+
+def _require_same_runtime(subject: Subject, path: Path) -> None:
+    """Raises `ImageDiffers` where this envlock makes another uppermost layer of the lock than the image has: a rebuild would differ."""
+    layer = subject.image.layers[-1]
+    with path.open("rb") as stream:
+        found = f"sha256:{hashlib.file_digest(stream, 'sha256').hexdigest()}"
+    if found != layer.diff_id:
+        hint = f"pin with the release that built it ({subject.lock.shipped.envlock}), or build the image again and pin that"
+        why = f"the image has {layer.diff_id}, made now is {found}"
+        raise ImageDiffers(f"the layer with {layer.holds} comes out otherwise now", where=layer.holds, why=why, hint=hint)
 
 
 # the image ------------------------------------------------------------------------------------------------------------------
