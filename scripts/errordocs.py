@@ -24,7 +24,7 @@ from envlock import diagnose, explanations  # noqa: E402
 from envlock.errors import EnvlockError  # noqa: E402
 
 PAGE = CHECKOUT / "docs" / "errors.md"
-MAKERS = re.compile(r"Finding|Fault|PydanticCustomError|_?fault")
+MAKERS = ("Finding", "Fault", "PydanticCustomError")
 ID = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 PASSED_ON = ast.Attribute
 """A finding whose id is that of another object (`fault.id`, `CatalogueInvalid.id`) brings no id of its own."""
@@ -62,14 +62,28 @@ def _subclasses(kind: type[EnvlockError]) -> Iterator[type[EnvlockError]]:
 
 def _read(tree: ast.Module, path: str, found: Found) -> None:
     constants = {name: value for node in ast.walk(tree) for name, value in _assigned(node)}
+    makers = dict.fromkeys(MAKERS, 0) | _wrappers(tree)
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef):
             for line in node.body:
                 if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name) and line.target.id == "id":
                     _note(line.value, "error", constants, f"{path}:{line.lineno}", found)
-        if isinstance(node, ast.Call) and MAKERS.fullmatch(_name(node.func)) and node.args:
-            severity = node.args[1].value if len(node.args) > 1 and isinstance(node.args[1], ast.Constant) else "error"
-            _note(node.args[0], str(severity), constants, f"{path}:{node.lineno}", found)
+        if isinstance(node, ast.Call) and _name(node.func) in makers and len(node.args) > makers[_name(node.func)]:
+            given = node.args[makers[_name(node.func)] :]
+            severity = given[1].value if len(given) > 1 and isinstance(given[1], ast.Constant) else "error"
+            _note(given[0], str(severity), constants, f"{path}:{node.lineno}", found)
+
+
+def _wrappers(tree: ast.Module) -> dict[str, int]:
+    """Functions of a module that make a finding with an id they are given, and the place of that argument in a call."""
+    found = {}
+    for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
+        names = [argument.arg for argument in function.args.args if argument.arg != "self"]
+        for call in (node for node in ast.walk(function) if isinstance(node, ast.Call)):
+            first = call.args[0] if _name(call.func) in MAKERS and call.args else None
+            if isinstance(first, ast.Name) and first.id in names:
+                found[function.name] = names.index(first.id)
+    return found
 
 
 def _name(node: ast.expr) -> str:
