@@ -73,7 +73,7 @@ def lock_path_of(spec_path: Path) -> Path:
     for lockfiles in (folder / "lockfiles", folder.parent / "lockfiles"):
         if lockfiles.is_dir():
             return _shortest(lockfiles / name)
-    return spec_path.with_name(name)
+    return spec_path.parent / name
 
 
 def _shortest(path: Path) -> Path:
