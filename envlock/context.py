@@ -78,7 +78,7 @@ def require_current(path: Path, wanted: bytes) -> None:
         return
     before, after = found.decode(errors="replace").splitlines(), wanted.decode().splitlines()
     changes = [line for line in difflib.unified_diff(before, after, lineterm="", n=0) if line[:1] in "+-"][2:8]
-    why = "\n".join(changes) if found else "there is no such file"
+    why = ("\n".join(changes) or "only line breaks differ") if found else "there is no such file"
     raise LockStale(f"{path} is not what its lock renders to", where=str(path), why=why, hint="write it again with `envlock render`")
 
 
