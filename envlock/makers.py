@@ -196,6 +196,7 @@ class LayerMaker:
         jobs = [Job(self._groups[number].holds, partial(self._plan, number), self._folder / f"{number}.tar") for number in due]
         if not jobs:
             return
+        _ = self._installed  # fetched while nothing else waits, so that an interrupt can end it
         weight = int(UNPACKED * sum(wheel.size for number in due for wheel in self._groups[number].wheels))
         self._store.require_space(weight)
         for number, job, layer in zip(due, jobs, assemble(jobs), strict=True):
