@@ -11,7 +11,7 @@ check.py      tests it, offline; rebuild.py: makes the image again from it; load
 push.py       the image into a registry
 """
 
-from envlock.artifact.writing import Choices, Pinned, pin
 from envlock.artifact.subject import Subject, subject_of
+from envlock.artifact.writing import Choices, Pinned, pin
 
 __all__ = ["Choices", "Pinned", "Subject", "pin", "subject_of"]

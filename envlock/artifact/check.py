@@ -18,11 +18,11 @@ from envlock import lock as locks
 from envlock.artifact import layout, seal
 from envlock.artifact.imagefile import BLOBS, Content, read_image
 from envlock.artifact.inputs import inputs_of
-from envlock.artifact.writing import machine_texts
 from envlock.artifact.record import Record, read_record
 from envlock.artifact.scan import Scan
 from envlock.artifact.subject import Subject
 from envlock.artifact.targets import Joined, unpacked
+from envlock.artifact.writing import machine_texts
 from envlock.bundle import Bundle, read_bundle
 from envlock.config import image_settings
 from envlock.errors import EnvlockError, Finding, UsageError

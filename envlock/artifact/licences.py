@@ -72,7 +72,7 @@ def of_copyright(text: str) -> Licence:
     can be told.
     """
     if not _MACHINE_READABLE.search(text[:2000]):
-        return Licence("", tuple(sorted(set(_COMMON.findall(text)))), "copyright")
+        return Licence("", tuple(sorted({name.rstrip(".") for name in _COMMON.findall(text)})), "copyright")
     names = re.findall(r"^License:[ \t]*(\S[^\n]*)$", text, re.MULTILINE)
     return Licence("", tuple(sorted({name.strip() for name in names})), "copyright")
 

@@ -102,9 +102,9 @@ def make_small(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Small:
     bundle.keep_bundle(store)
     wheels = []
     for name in ("torch", "nvidia-nvtx-cu12", "installer"):
-        wheel = make_wheel(folder, name, {f"{name}.py": f"NAME = {name!r}\n"})
+        wheel = make_wheel(folder, name.replace("-", "_"), {f"{name.replace('-', '_')}.py": f"NAME = {name!r}\n"})
         store.add(folder / wheel.file, wheel.sha256)
-        wheels.append(wheel)
+        wheels.append(wheel.model_copy(update={"name": name}))
     spec = folder / "envlock.yaml"
     spec.write_text(SPEC)
     lock = cpu_lock(spec=read_spec(spec).digest, shipped=bundle.own_shipped(), wheels=tuple(wheels[:2]), installer=wheels[2])
