@@ -23,6 +23,9 @@ from envlock.layers.wheelfile import InstalledWheel, open_wheel
 from envlock.progress import Silent
 from envlock.store import Store
 
+SETTLED = b"    settled = share_sets(code, {})\n"
+"""The line of the program at which a module is compiled and not yet written."""
+
 # Modules whose bytecode would differ if the seed, the order or shared objects mattered.
 TRICKY = {
     "one/__init__.py": "NAMES = frozenset({'a', 'b', 'c', 'd', 'e'})\ndef f(x):\n    return x in {'alpha', 'beta', 'gamma', 'delta'}\n",
@@ -84,7 +87,7 @@ def test_bytes_do_not_depend_on_seed_order_or_workers(tmp_path, base: PythonBase
     for seed, order, cores in (("0", paths, 1), ("1", paths[::-1], 2), ("random", sorted(paths, key=hash), 3)):
         program = STEPS["compile_modules.py"].replace(b"os.cpu_count()", str(cores).encode())
         if seed == "random":  # as if the program had loaded the same modules before, and held their strings
-            program = program.replace(b"    held = []\n", b"    KEPT.append(code)\n    held = []\n")
+            program = program.replace(SETTLED, b"    KEPT.append(code)\n" + SETTLED)
             program = b"import argparse, typing\nKEPT = []\n" + program
         jobs = json.dumps([["/envlock-sources/m", "/compiled", path] for path in order]).encode()
         with base.sandbox() as container:
@@ -120,7 +123,8 @@ def test_a_wheel_without_modules_needs_no_container(tmp_path, base: PythonBase) 
 
 def test_a_worker_that_dies_is_told(tmp_path, base: PythonBase) -> None:
     wheel = opened(tmp_path, base)
-    steps = {**STEPS, "compile_modules.py": STEPS["compile_modules.py"].replace(b"    held = []\n", b"    os.abort()\n", 1)}
+    steps = {**STEPS, "compile_modules.py": STEPS["compile_modules.py"].replace(SETTLED, b"    os.abort()\n", 1)}
+    assert steps != STEPS
     with pytest.raises(BuildFailed) as refused:
         compile_wheels([wheel], base.python, "b", steps, Store(tmp_path / "store"), base.sandbox, Silent())
     assert "a worker ended with wait status" in refused.value.why
