@@ -17,6 +17,7 @@ from envlock import __version__
 from envlock.commands import building, listing, locking, pinning, running, setup, verifying
 from envlock.errors import EnvlockError, Exit, exit_code_of
 
+STDOUT = 1
 CLOSED_PIPE = 128 + 13
 """The exit status where nobody reads stdout on, as a shell has it for SIGPIPE; an engine that hangs up is told as an error instead."""
 
@@ -85,9 +86,12 @@ def main() -> NoReturn:
         sys.stdout.flush()
     except KeyboardInterrupt:
         status = Exit.INTERRUPTED
-    except BrokenPipeError:
-        # Nobody reads on. Python flushes once more at its end, which must not fail.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (BrokenPipeError, SystemExit) as error:
+        # typer turns a closed pipe into the exit status 1, which has another meaning here.
+        if not isinstance(error.__context__ or error, BrokenPipeError):
+            raise
+        # Python flushes once more at its end, which must not fail.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), STDOUT)
         status = CLOSED_PIPE
     except Exception as error:
         from envlock import console

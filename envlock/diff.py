@@ -80,7 +80,8 @@ def diff(one: Portrait, other: Portrait) -> tuple[tuple[Change, ...], tuple[str,
         *_base(one, other),
         *_mapping("determinism", one.determinism, other.determinism, _SETTINGS),
         *_mapping("environment", one.environment, other.environment),
-        *_files("packages", _without(one.wheels, "torch"), _without(other.wheels, "torch")),
+        # The stack tells torch's version already.
+        *(change for change in _files("packages", one.wheels, other.wheels) if change.name != "torch" or change.means),
         *_asked(one, other),
         *_files("Debian packages", one.debs, other.debs),
         *_mapping("files of the spec", one.files, other.files),
@@ -152,10 +153,6 @@ def _files(topic: str, one: Mapping[str, File] | None, other: Mapping[str, File]
             yield Change(
                 topic, name, f"{was.version} ({was.sha256[:12]})", f"{now.version} ({now.sha256[:12]})", "another file of one version"
             )
-
-
-def _without(files: Mapping[str, File] | None, name: str) -> dict[str, File] | None:
-    return None if files is None else {key: file for key, file in files.items() if key != name}
 
 
 def _asked(one: Portrait, other: Portrait) -> Iterator[Change]:

@@ -102,7 +102,10 @@ def _versions(status: str) -> dict[str, str]:
 
 
 def owner_of(path: str, known: Mapping[str, Package]) -> Package | None:
-    """The package of a path; bytecode is its module's."""
+    """The package of a path; bytecode is its module's, and a folder of bytecode that of the modules beside it."""
+    if path.endswith("/__pycache__"):
+        beside = path.removesuffix("__pycache__")
+        return next((package for name, package in known.items() if name.startswith(beside)), None)
     return known.get(path) or (known.get(source_of(path)) if "/__pycache__/" in path else None)
 
 

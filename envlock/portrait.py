@@ -79,6 +79,7 @@ def of_lock(lock: Lock, built: Built | None, name: str) -> Portrait:
             "installer": f"{lock.installer.version} ({lock.installer.sha256[:12]})",
             "rules": ", ".join(f"{name} {number}" for name, number in lock.rules.model_dump().items()),
             "tools": ", ".join(f"{name} {version}" for name, version in sorted(lock.tools.items())),
+            "requirement files": ", ".join(f"{name} ({sha256[:12]})" for name, sha256 in sorted(lock.requirements.items())),
             "epoch": str(lock.epoch),
             "name": lock.name,
             "spec": lock.spec[:19],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from envlock.engine import Engine
     from envlock.lock import Lock
 
-SHOWN = 40
+SHOWN = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,11 @@ class Explained:
     difference: Difference
     package: str
     layer: str
+
+    @property
+    def belongs(self) -> str:
+        """Package and layer in words."""
+        return "; ".join(part for part in (self.package, self.layer and f"layer with {self.layer}") if part)
 
     def as_json(self) -> dict[str, Any]:
         """Plain data; what is empty is left out."""
@@ -60,6 +66,9 @@ class TreeComparison:
         if not self.found:
             return f"files: no difference between {self.one} and {self.other}{self._times}"
         lines = [f"files: {len(self.found)} differ between {self.one} and {self.other}{self._times}"]
+        counts = Counter(item.belongs for item in self.found if item.belongs)
+        if len(self.found) > SHOWN:
+            lines += [f"  {number:>6} of {name}" for name, number in counts.most_common(SHOWN)]
         for item in self.found[:SHOWN]:
             lines += _lines(item)
         if len(self.found) > SHOWN:
@@ -76,13 +85,11 @@ def _lines(item: Explained) -> list[str]:
     what = {"missing": "only in the first", "extra": "only in the second"}.get(
         difference.kind, f"{difference.one} against {difference.other}"
     )
-    lines = [f"  {difference.kind:<10} /{difference.path}"]
-    lines.append(f"             {what}")
+    lines = [f"  {difference.kind:<10} /{difference.path}", f"             {what}"]
     if difference.first is not None:
         first = difference.first
         lines.append(f"             line {first.line}, byte {first.offset}: {first.one!r} against {first.other!r}")
-    belongs = "; ".join(part for part in (item.package, item.layer and f"layer with {item.layer}") if part)
-    return [*lines, f"             of {belongs}"] if belongs else lines
+    return [*lines, f"             of {item.belongs}"] if item.belongs else lines
 
 
 def read_tree(engine: Engine, reference: str, name: str, progress: Progress) -> ImageTree:
