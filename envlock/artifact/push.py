@@ -11,7 +11,7 @@ import io
 import json
 import posixpath
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -71,7 +71,7 @@ class Destination(Repository):
             return False
         return True
 
-    def upload(self, digest: str, size: int, open_blob: Callable[[], BinaryIO], advance: Advance) -> None:
+    def upload(self, digest: str, size: int, open_blob: Callable[[], AbstractContextManager[BinaryIO]], advance: Advance) -> None:
         """Put a blob there unless it is there (the specification's "POST then PUT"). Tries again from the start after transient faults."""
         if self.has(digest):
             advance(size)
@@ -80,15 +80,15 @@ class Destination(Repository):
             started = self.send("POST", self._url("blobs/uploads/"), {"Content-Length": "0"}, None)
             place = urljoin(started.url, started.headers.get("Location", ""))
             place += ("&" if urlsplit(place).query else "?") + f"digest={digest}"
-            body = _Body(open_blob(), size, advance)
-            try:
-                self.send("PUT", place, {"Content-Type": "application/octet-stream"}, body)
-            except FetchError as error:
-                advance(-body.done)
-                if attempt == _ATTEMPTS or isinstance(error, AccessDenied | FileGone):
-                    raise
-            else:
-                return
+            with open_blob() as stream:
+                body = _Body(stream, size, advance)
+                try:
+                    self.send("PUT", place, {"Content-Type": "application/octet-stream"}, body)
+                    return
+                except FetchError as error:
+                    advance(-body.done)
+                    if attempt == _ATTEMPTS or isinstance(error, AccessDenied | FileGone):
+                        raise
 
     def put_manifest(self, reference: str, raw: bytes, media_type: str) -> requests.Response:
         """Put a manifest under a tag or its digest."""
@@ -181,16 +181,15 @@ def _push_blobs(destination: Destination, folder: Path, record: Record, progress
     return small
 
 
-def _again(first: Iterator[BinaryIO], folder: Path, record: Record, digest: str) -> BinaryIO:
+@contextmanager
+def _again(first: Iterator[BinaryIO], folder: Path, record: Record, digest: str) -> Iterator[BinaryIO]:
     """A blob's content: the first time where the archive's reader stands, later from a reader of its own."""
     stream = next(first, None)
     if stream is not None:
-        return stream
-    return next(
-        content
-        for found, _, content in blobs_in(unpacked(Joined(archive_paths(folder, record)), record.archive.compression))
-        if found == digest
-    )
+        yield stream
+        return
+    with _archive(folder, record) as archive:
+        yield next(content for found, _, content in blobs_in(archive) if found == digest)
 
 
 @contextmanager
