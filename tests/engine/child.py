@@ -16,12 +16,13 @@ NEW_HOSTNAMES = 0x04000000  # CLONE_NEWUTS, unshare(2)
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What the process finds: user and group, host name, umask and environment."""
+    """What the process finds: user, group and further groups, host name, umask and environment."""
 
     user: int | None = None
     host: str = ""
     umask: int = 0o022
     environment: dict[str, str] = field(default_factory=dict)
+    groups: tuple[int, ...] = ()
 
     def enter(self) -> None:
         if self.host:
@@ -29,7 +30,7 @@ class Surroundings:
                 raise OSError(ctypes.get_errno(), "unshare")
             socket.sethostname(self.host)
         if self.user is not None:
-            os.setgroups([])
+            os.setgroups(list(self.groups))
             os.setresgid(self.user, self.user, self.user)
             os.setresuid(self.user, self.user, self.user)
         os.umask(self.umask)

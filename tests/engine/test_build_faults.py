@@ -233,6 +233,21 @@ def test_a_lock_that_is_missing_or_none(tiny: Tiny) -> None:
     said(build(tiny), 4)
 
 
+READ_ONLY = 'mount -t tmpfs tmpfs "$2" && cp "$1" "$2/" && mount -o remount,ro "$2" && shift 2 && exec "$@"'
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting takes root")
+def test_a_lock_in_a_folder_that_may_not_be_written_is_built(tiny_built: tuple[Tiny, Any], tmp_path: Path) -> None:
+    tiny, printed = tiny_built
+    (tmp_path / "medium").mkdir()
+    fresh = tmp_path / "fresh.lock.yaml"
+    fresh.write_bytes(locks.dump(LockFile(lock=tiny.lock)))
+    around = ["unshare", "--mount", "sh", "-ec", READ_ONLY, "sh", str(fresh), str(tmp_path / "medium")]
+    done = envlock("build", tmp_path / "medium/fresh.lock.yaml", "--store", tiny.store.root, "--json", before=around)
+    assert result(done)["image_digest"] == printed["image_digest"]
+    assert "not recorded beside the lock: Read-only file system" in done.stderr
+
+
 # engine and disk ---------------------------------------------------------------------------------------------------------
 
 
