@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 CHECKOUT = Path(__file__).parents[2]
@@ -17,6 +17,7 @@ PAGES = (CHECKOUT / "README.md", *sorted((CHECKOUT / "docs").glob("*.md")))
 RUN = frozenset({"run", "engine"})
 NOT_RUN = {
     "gpu": "needs a GPU",
+    "hpc": "needs Apptainer and Slurm",
     "registry": "needs a registry, or an engine with images of one's own",
     "long": "takes long",
     "setup": "sets up a machine; tests/unit/test_scripts.py tests the scripts",
@@ -74,10 +75,18 @@ def envlock_calls(command: str) -> Iterator[list[str]]:
             yield words[1 : words.index("--")] if "--" in words else words[1:]
 
 
-def play(path: Path, marks: frozenset[str], folder: Path, environment: Mapping[str, str]) -> Iterator[tuple[Step, list[str], str]]:
-    """Run the steps with these marks in one folder that has the checkout's examples; each with its complaints and what was printed."""
-    for name in ("examples", "lockfiles"):
-        shutil.copytree(CHECKOUT / name, folder / name)
+def play(
+    path: Path, marks: frozenset[str], folder: Path, environment: Mapping[str, str], names: Mapping[str, str] | None = None
+) -> Iterator[tuple[Step, list[str], str]]:
+    """Run the steps with these marks in one folder, with the checkout's examples where the page names them; each with its complaints and what was printed.
+
+    `names` are words of the page and the examples that are written otherwise here: images must not get the names of anyone's own.
+    """
+    if any(re.search(r"\b(?:examples|lockfiles)/", step.command) for step in steps_of(path)):
+        for name in ("examples", "lockfiles"):
+            shutil.copytree(CHECKOUT / name, folder / name)
+    for spec in (folder / "examples").glob("*.yaml"):
+        spec.write_text(renamed(spec.read_text(), names or {}))
     tools = folder / ".bin"
     tools.mkdir()
     shim = tools / "envlock"
@@ -85,9 +94,11 @@ def play(path: Path, marks: frozenset[str], folder: Path, environment: Mapping[s
     shim.chmod(0o755)
     own = {"PATH": f"{tools}:{os.environ['PATH']}", "PYTHONPATH": str(CHECKOUT), "COLUMNS": "200", "NO_COLOR": "1"}
     here = folder
-    for step in steps_of(path):
-        if step.mark not in marks:
+    for written in steps_of(path):
+        if written.mark not in marks:
             continue
+        prints = tuple(renamed(line, names or {}) for line in written.prints)
+        step = replace(written, command=renamed(written.command, names or {}), prints=prints)
         script = f"{step.command}\nstatus=$?; pwd > {shlex.quote(str(tools))}/here; exit $status"
         done = subprocess.run(
             ["bash", "-c", script],
@@ -100,6 +111,13 @@ def play(path: Path, marks: frozenset[str], folder: Path, environment: Mapping[s
         )
         here = Path((tools / "here").read_text().strip())
         yield step, complaints(step, done.returncode, done.stdout), done.stdout
+
+
+def renamed(text: str, names: Mapping[str, str]) -> str:
+    """The text with these words written otherwise."""
+    for old, new in names.items():
+        text = re.sub(rf"\b{re.escape(old)}\b", new, text)
+    return text
 
 
 def complaints(step: Step, status: int, printed: str) -> list[str]:

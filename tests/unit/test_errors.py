@@ -6,6 +6,7 @@ import ast
 import errno
 import importlib.util
 import io
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -234,3 +235,26 @@ def test_annotations_only_in_its_ci(monkeypatch: pytest.MonkeyPatch) -> None:
         out = io.StringIO()
         console.show_findings([FINDING], out)
         assert out.getvalue().count("::error file=") == count
+
+
+@pytest.mark.parametrize(("typed", "offered"), [("envlock in", "init"), ("envlock init --fo", "--force")])
+def test_shell_completion_offers_commands_and_options(typed: str, offered: str) -> None:
+    words = {"COMP_WORDS": typed, "COMP_CWORD": str(len(typed.split()) - 1), "_ENVLOCK_COMPLETE": "complete_bash"}
+    assert run(**words).stdout.split() == [offered]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shell_completion_has_a_script_for(shell: str) -> None:
+    assert "_ENVLOCK_COMPLETE" in run(_ENVLOCK_COMPLETE=f"source_{shell}").stdout
+
+
+def test_a_real_interrupt_ends_with_a_sentence() -> None:
+    script = "import sys, time, envlock.schema\nenvlock.schema.schema_text = lambda: (print('up', flush=True), time.sleep(60))\n"
+    script += "sys.argv = ['envlock', 'schema']\nfrom envlock.cli import main\nmain()\n"
+    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=CHECKOUT)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "up\n"
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == Exit.INTERRUPTED
+    assert said.strip() == "interrupted; what was finished is kept, run the command again to go on"
