@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from envlock.clock import Clock
 from envlock.config import image_settings
 from envlock.errors import Finding, ImageDiffers
 from envlock.image import make_image
+from envlock.layers import Layer
 from envlock.makers import LayerMaker
 from envlock.progress import Progress, human_bytes
 from envlock.reference import read as read_reference
@@ -72,10 +74,11 @@ def rebuild(folder: Path, engine: Engine, store: Store, progress: Progress) -> R
                 maker.open(layer).close()
                 made.append(layer)
     image = make_image(made, image_settings(lock))
-    return Rebuilt(image.manifest_digest, len(missing), tuple(_differences(record, image.manifest_digest, made)))
+    return Rebuilt(image.manifest_digest, len(missing), tuple(differences(record, image.manifest_digest, made)))
 
 
-def _differences(record: Record, manifest_digest: str, made: list[Any]) -> list[Finding]:
+def differences(record: Record, manifest_digest: str, made: Sequence[Layer]) -> list[Finding]:
+    """How layers that were made again differ from those of an artifact, the first of them named."""
     if manifest_digest == record.manifest_digest:
         return []
     rows = zip(record.layers, made, strict=False)

@@ -63,7 +63,7 @@ def _of_lock(chosen: ChosenLock, spec: Path | None, engine: Engine, store: Store
     if chosen.built is not None and chosen.built.lock == chosen.lock.digest and chosen.built.image_digest != image.digest:
         why = f"recorded {chosen.built.image_digest}, made {image.digest}"
         raise ImageDiffers("the image is not the one that this lock gave before", where=str(chosen.path), why=why)
-    return Subject(chosen.lock, image, _fitting(spec, chosen.lock), _holds(engine, image))
+    return Subject(chosen.lock, image, fitting(spec, chosen.lock), _holds(engine, image))
 
 
 def _of_engine(name: str, spec: Path | None, engine: Engine) -> Subject:
@@ -73,7 +73,7 @@ def _of_engine(name: str, spec: Path | None, engine: Engine) -> Subject:
         hint = "pin what `envlock build` made; for another image, write a spec with it as `base: {image: …}` and build that"
         raise NotPinnable(f"{name} carries no lock", where=name, why="envlock did not build it, or it was changed since", hint=hint)
     image = _made(found, lock, name)
-    return Subject(lock, image, _fitting(spec, lock), held=True)
+    return Subject(lock, image, fitting(spec, lock), held=True)
 
 
 def _made(found: EngineImage, lock: Lock, name: str) -> Image:
@@ -106,7 +106,7 @@ def _spec_beside(path: Path, spec: Path | None) -> Path | None:
     return next((place / name for place in places if (place / name).is_file() and not locking.is_lock(place / name)), None)
 
 
-def _fitting(spec: Path | None, lock: Lock) -> Path | None:
+def fitting(spec: Path | None, lock: Lock) -> Path | None:
     """The spec file, if it is the lock's. Raises `NotPinnable` where it is another's."""
     if spec is None:
         return None

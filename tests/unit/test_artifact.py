@@ -10,11 +10,15 @@ from typing import NamedTuple
 
 import pytest
 from artifact_helpers import Small, make_small
+from sample_report import report as make_report
 
 from envlock.artifact import layout, seal
 from envlock.artifact.check import check
+from envlock.artifact.rebuild import differences
+from envlock.artifact.subject import fitting
 from envlock.artifact.targets import UNFINISHED
 from envlock.errors import DiskFull, FileGone, Finding, NotPinnable, UsageError
+from envlock.layers import Layer
 from envlock.lock import CopiedFile
 from envlock.progress import Silent
 from envlock.report import to_json
@@ -236,8 +240,6 @@ def test_a_folder_that_is_no_artifact(tmp_path: Path) -> None:
 
 
 def test_reports_come_along(small: Small, tmp_path: Path) -> None:
-    from sample_report import report as make_report
-
     (tmp_path / "report").mkdir()
     (tmp_path / "report" / "report.json").write_text(to_json(make_report()))
     (tmp_path / "report" / "report.md").write_text("# fine\n")
@@ -250,8 +252,15 @@ def test_reports_come_along(small: Small, tmp_path: Path) -> None:
 
 
 def test_the_spec_of_another_lock(small: Small) -> None:
-    from envlock.artifact.subject import _fitting
-
     small.spec.write_text(small.spec.read_text().replace("2.13.0", "2.12.0"))
     with pytest.raises(NotPinnable, match="is not the spec of this lock"):
-        _fitting(small.spec, small.lock)
+        fitting(small.spec, small.lock)
+
+
+def test_a_rebuild_that_differs_names_the_layer(small: Small, tmp_path: Path) -> None:
+    record = small.pinned(tmp_path / "a").record
+    made = list(small.image.layers)
+    assert differences(record, record.manifest_digest, made) == []
+    made[1] = Layer(f"sha256:{'0' * 64}", 1, made[1].holds)
+    (finding,) = differences(record, f"sha256:{'1' * 64}", made)
+    assert "the layer with 2 wheels" in finding.why

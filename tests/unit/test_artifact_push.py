@@ -21,7 +21,6 @@ from envlock.errors import RegistryAuth, UsageError
 from envlock.image import digest_of
 from envlock.progress import Silent
 
-
 BIG = 100_000  # bytes; of the sample's layers only the wheels weigh more
 
 
