@@ -77,12 +77,13 @@ def build(
     from envlock.reproduce import keep_rootfs
     from envlock.treediff import read_tree
 
+    route = _route(via, ("assemble", "dockerfile"))
     folder = open_store(store)
     progress = console.progress_for(quiet)
     engine = connect(host, quiet)
     chosen = locking.find_or_make_lock(spec_or_lock, lambda: engine, folder, progress)
     result: BuildResult | DockerBuilt
-    if _route(via, ("assemble", "dockerfile")) == "dockerfile":
+    if route == "dockerfile":
         tags = (docker_tag(chosen.lock), *(tag or ()))
         log = log or folder.root / "logs" / f"{tags[0].replace(':', '-')}.log"
         result = build_with_docker(chosen, engine, folder, progress, tags, log)

@@ -13,6 +13,10 @@ from tiny import Tiny, envlock, renamed, result, said
 from envlock import lock as locks
 from envlock.config import LOCK_LABEL
 from envlock.engine import Engine
+from envlock.foundation import debian_layer
+from envlock.image import Settings, archive, make_image
+from envlock.progress import Silent
+from envlock.resolve.baseimage import resolve_archive
 
 pytestmark = pytest.mark.network
 
@@ -102,3 +106,21 @@ def test_a_step_that_fails_shows_its_end_and_where_all_of_it_is(built: Tiny, tmp
     assert f"{tmp_path / 'log'} has all that its steps printed" in done.stderr
     assert b"No module named" in (tmp_path / "log").read_bytes()
     assert engine.image(f"{broken.tag}-dockerfile") is None
+
+
+@pytest.mark.parametrize("kind", ["archive", "image"])
+def test_a_base_image_comes_from_the_store(built: Tiny, engine: Engine, tmp_path: Path, kind: str) -> None:
+    """The archive is gone, and no registry has the image any more."""
+    layer = debian_layer(built.lock.base, built.store, Silent())
+    image = make_image((layer,), Settings(engine.platform, 0, {"PATH": "/usr/bin:/bin"}, {}))
+    path = tmp_path / "base.tar"
+    with path.open("wb") as stream:
+        stream.writelines(archive(image, ("some-base:1",), lambda layer: built.store.path(layer.diff_id[7:]).open("rb")))
+    base = resolve_archive(path, "base.tar", engine.platform, built.store, Silent())
+    path.unlink()
+    reference = "base.tar" if kind == "archive" else "localhost:1/gone/base:1"
+    other = built.with_lock(base=base.model_copy(update={"kind": kind, "reference": reference}))
+    path = tmp_path / "base.lock.yaml"
+    path.write_bytes(locks.dump(locks.LockFile(lock=other.lock)))
+    found = result(envlock("reproduce", path, "--via", "both", "--store-files", "--store", built.store.root, "--json"))
+    assert (found["outcome"], len(found["held"])) == ("reproduced", 1)
