@@ -70,26 +70,24 @@ class TreeComparison:
         if len(self.found) > SHOWN:
             lines += [f"  {number:>6} of {name}" for name, number in counts.most_common(SHOWN)]
         for item in self.found[:SHOWN]:
-            lines += _lines(item)
+            lines += self._lines(item)
         if len(self.found) > SHOWN:
             lines.append(f"  … and {len(self.found) - SHOWN} more; --json has all")
         return "\n".join(lines)
 
+    def _lines(self, item: Explained) -> list[str]:
+        difference = item.difference
+        alone = {"missing": f"only in {self.one}", "extra": f"only in {self.other}"}
+        what = alone.get(difference.kind, f"{difference.one} against {difference.other}")
+        lines = [f"  {difference.kind:<10} /{difference.path}", f"             {what}"]
+        if difference.first is not None:
+            first = difference.first
+            lines.append(f"             line {first.line}, byte {first.offset}: {first.one!r} against {first.other!r}")
+        return [*lines, f"             of {item.belongs}"] if item.belongs else lines
+
     @property
     def _times(self) -> str:
         return f" ({self.times} have another time, which is no part of the digest)" if self.times else ""
-
-
-def _lines(item: Explained) -> list[str]:
-    difference = item.difference
-    what = {"missing": "only in the first", "extra": "only in the second"}.get(
-        difference.kind, f"{difference.one} against {difference.other}"
-    )
-    lines = [f"  {difference.kind:<10} /{difference.path}", f"             {what}"]
-    if difference.first is not None:
-        first = difference.first
-        lines.append(f"             line {first.line}, byte {first.offset}: {first.one!r} against {first.other!r}")
-    return [*lines, f"             of {item.belongs}"] if item.belongs else lines
 
 
 def read_tree(engine: Engine, reference: str, name: str, progress: Progress) -> ImageTree:
