@@ -68,6 +68,10 @@ def _read(tree: ast.Module, path: str, found: Found) -> None:
             for line in node.body:
                 if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name) and line.target.id == "id":
                     _note(line.value, "error", constants, f"{path}:{line.lineno}", found)
+        if isinstance(node, ast.Call) and _name(node.func) == "Remark":
+            given = {word.arg: word.value for word in node.keywords}
+            severity = getattr(given.get("severity"), "value", "error")
+            _note(given.get("id"), str(severity), constants, f"{path}:{node.lineno}", found)
         if isinstance(node, ast.Call) and _name(node.func) in makers and len(node.args) > makers[_name(node.func)]:
             given = node.args[makers[_name(node.func)] :]
             severity = given[1].value if len(given) > 1 and isinstance(given[1], ast.Constant) else "error"
@@ -120,7 +124,7 @@ def _note(node: ast.expr | None, severity: str, constants: dict[str, list[ast.ex
     elif isinstance(node, ast.Name) and node.id in constants:
         for value in constants[node.id]:
             _note(value, severity, {}, where, found)
-    elif not isinstance(node, (PASSED_ON, ast.Name, ast.Call)):
+    elif node is not None and not isinstance(node, (PASSED_ON, ast.Name, ast.Call)):
         found.unread.append(where)
 
 
