@@ -1,5 +1,5 @@
 # cpu-classifier: torch 2.13.0 (cpu), Python 3.11
-# lock sha256:23f4d52ac070745acc2b80e025c8d618889a7c3fa1f7e68eaebb0d01b8530c69
+# lock sha256:d9400d25509843ca532f2755dbf3ae37ad6d322026755247bb672a4ed93703bc
 # Written by envlock 0.1.0. Every file that goes in lies beside this one, checked against its sha256. To build:
 #   DOCKER_BUILDKIT=1 docker build --network none -t cpu-classifier .
 
@@ -21,13 +21,14 @@ ADD runtime.tar /
 ENV ATEN_CPU_CAPABILITY=avx2 CUBLASLT_WORKSPACE_SIZE=4096 CUBLAS_WORKSPACE_CONFIG=:4096:8 ENVLOCK_DETERMINISM=strict ENVLOCK_SEED=7 \
     ENVLOCK_TF32=0 ENVLOCK_THREADS=2 FLASH_ATTENTION_DETERMINISTIC=1 \
     GLIBC_TUNABLES="glibc.cpu.hwcaps=-AVX512F,-AVX512CD,-AVX512BW,-AVX512DQ,-AVX512VL" LANG=C.UTF-8 MKL_CBWR=AVX2 MKL_DYNAMIC=FALSE \
-    MKL_NUM_THREADS=2 NCCL_ALGO=Ring NCCL_COLLNET_ENABLE=0 NCCL_NVLS_ENABLE=0 NVIDIA_TF32_OVERRIDE=0 \
-    NVTE_ALLOW_NONDETERMINISTIC_ALGO=0 OMP_DYNAMIC=FALSE OMP_NUM_THREADS=2 ONEDNN_MAX_CPU_ISA=AVX2 OPENBLAS_CORETYPE=Haswell \
-    OPENBLAS_NUM_THREADS=2 PATH=/opt/venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin PYTHONHASHSEED=7 \
-    PYTHONNOUSERSITE=1 TORCHINDUCTOR_DETERMINISTIC=1 VIRTUAL_ENV=/opt/venv
-LABEL dev.envlock.determinism=strict dev.envlock.lock.digest=sha256:23f4d52ac070745acc2b80e025c8d618889a7c3fa1f7e68eaebb0d01b8530c69 \
+    MKL_NUM_THREADS=2 NCCL_ALGO=Ring NCCL_COLLNET_ENABLE=0 NCCL_NVLS_ENABLE=0 \
+    NPY_DISABLE_CPU_FEATURES="X86_V4 AVX512_ICL AVX512_SPR" NVIDIA_TF32_OVERRIDE=0 NVTE_ALLOW_NONDETERMINISTIC_ALGO=0 \
+    OMP_DYNAMIC=FALSE OMP_NUM_THREADS=2 ONEDNN_MAX_CPU_ISA=AVX2 OPENBLAS_CORETYPE=Haswell OPENBLAS_NUM_THREADS=2 \
+    PATH=/opt/venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin PYTHONHASHSEED=7 PYTHONNOUSERSITE=1 \
+    TORCHINDUCTOR_DETERMINISTIC=1 VIRTUAL_ENV=/opt/venv
+LABEL dev.envlock.determinism=strict dev.envlock.lock.digest=sha256:d9400d25509843ca532f2755dbf3ae37ad6d322026755247bb672a4ed93703bc \
       dev.envlock.release=0.1.0 org.opencontainers.image.base.name=debian:bookworm \
       org.opencontainers.image.created=2026-11-27T12:12:24Z \
       org.opencontainers.image.description="torch 2.13.0 (cpu), Python 3.11, locked by envlock" \
-      org.opencontainers.image.title=cpu-classifier org.opencontainers.image.version=23f4d52ac070
+      org.opencontainers.image.title=cpu-classifier org.opencontainers.image.version=d9400d255098
 CMD ["python"]

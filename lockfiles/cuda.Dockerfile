@@ -1,0 +1,43 @@
+# cuda-train: torch 2.5.1 (cu124), Python 3.11, CUDA 12.4, cuDNN 9.1.0.70, NCCL 2.21.5
+# lock sha256:a7127f5c336836224f7943d380967af2078536eb1a3d0c7a7dd3b2bb0d1f6457
+# Written by envlock 0.1.0. Every file that goes in lies beside this one, checked against its sha256. To build:
+#   DOCKER_BUILDKIT=1 docker build --network none -t cuda-train .
+
+# Debian bookworm, bootstrapped from 112 locked packages
+FROM scratch
+ADD base.tar /
+
+# The virtual environment, made by the base's own Python.
+RUN --mount=type=bind,target=/dev/context sh /dev/context/steps/venv.sh 3.11
+
+# The wheels: each list names files by sha256; a step installs them with PyPA's installer and compiles their bytecode.
+RUN --mount=type=bind,target=/dev/context sh /dev/context/steps/wheels.sh 3.11 lists/01-nvidia-cublas-cu12.txt
+RUN --mount=type=bind,target=/dev/context sh /dev/context/steps/wheels.sh 3.11 lists/02-nvidia-cuda-nvrtc-cu12.txt
+RUN --mount=type=bind,target=/dev/context sh /dev/context/steps/wheels.sh 3.11 lists/03-nvidia-cudnn-cu12.txt
+RUN --mount=type=bind,target=/dev/context sh /dev/context/steps/wheels.sh 3.11 lists/04-nvidia-cufft-cu12.txt
+RUN --mount=type=bind,target=/dev/context sh /dev/context/steps/wheels.sh 3.11 lists/05-nvidia-curand-cu12.txt
+RUN --mount=type=bind,target=/dev/context sh /dev/context/steps/wheels.sh 3.11 lists/06-nvidia-cusolver-cu12.txt
+RUN --mount=type=bind,target=/dev/context sh /dev/context/steps/wheels.sh 3.11 lists/07-nvidia-cusparse-cu12.txt
+RUN --mount=type=bind,target=/dev/context sh /dev/context/steps/wheels.sh 3.11 lists/08-nvidia-nccl-cu12.txt
+RUN --mount=type=bind,target=/dev/context sh /dev/context/steps/wheels.sh 3.11 lists/09-nvidia-nvjitlink-cu12.txt
+RUN --mount=type=bind,target=/dev/context sh /dev/context/steps/wheels.sh 3.11 lists/10-triton.txt
+RUN --mount=type=bind,target=/dev/context sh /dev/context/steps/wheels.sh 3.11 lists/11-torch.txt
+RUN --mount=type=bind,target=/dev/context sh /dev/context/steps/wheels.sh 3.11 lists/12-others.txt
+
+# The start-up hook, the self-test, the lock, this file.
+ADD runtime.tar /
+
+ENV ATEN_CPU_CAPABILITY=avx2 CUBLASLT_WORKSPACE_SIZE=4096 CUBLAS_WORKSPACE_CONFIG=:4096:8 ENVLOCK_DETERMINISM=strict ENVLOCK_SEED=7 \
+    ENVLOCK_TF32=0 ENVLOCK_THREADS=4 FLASH_ATTENTION_DETERMINISTIC=1 \
+    GLIBC_TUNABLES="glibc.cpu.hwcaps=-AVX512F,-AVX512CD,-AVX512BW,-AVX512DQ,-AVX512VL" LANG=C.UTF-8 MKL_CBWR=AVX2 MKL_DYNAMIC=FALSE \
+    MKL_NUM_THREADS=4 NCCL_ALGO=Ring NCCL_COLLNET_ENABLE=0 NCCL_NVLS_ENABLE=0 \
+    NPY_DISABLE_CPU_FEATURES="X86_V4 AVX512_ICL AVX512_SPR" NVIDIA_DRIVER_CAPABILITIES=compute,utility NVIDIA_TF32_OVERRIDE=0 \
+    NVIDIA_VISIBLE_DEVICES=all NVTE_ALLOW_NONDETERMINISTIC_ALGO=0 OMP_DYNAMIC=FALSE OMP_NUM_THREADS=4 ONEDNN_MAX_CPU_ISA=AVX2 \
+    OPENBLAS_CORETYPE=Haswell OPENBLAS_NUM_THREADS=4 PATH=/opt/venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
+    PYTHONHASHSEED=7 PYTHONNOUSERSITE=1 VIRTUAL_ENV=/opt/venv
+LABEL dev.envlock.determinism=strict dev.envlock.lock.digest=sha256:a7127f5c336836224f7943d380967af2078536eb1a3d0c7a7dd3b2bb0d1f6457 \
+      dev.envlock.release=0.1.0 org.opencontainers.image.base.name=debian:bookworm \
+      org.opencontainers.image.created=2026-11-27T12:12:24Z \
+      org.opencontainers.image.description="torch 2.5.1 (cu124), Python 3.11, locked by envlock" \
+      org.opencontainers.image.title=cuda-train org.opencontainers.image.version=a7127f5c3368
+CMD ["python"]
