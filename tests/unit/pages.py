@@ -78,9 +78,10 @@ def envlock_calls(command: str) -> Iterator[list[str]]:
 def play(
     path: Path, marks: frozenset[str], folder: Path, environment: Mapping[str, str], names: Mapping[str, str] | None = None
 ) -> Iterator[tuple[Step, list[str], str]]:
-    """Run the steps with these marks in one folder, with the checkout's examples where the page names them; each with its complaints and what was printed.
+    """Run the steps with these marks in one folder, with the checkout's examples where the page names them.
 
-    `names` are words of the page and the examples that are written otherwise here: images must not get the names of anyone's own.
+    Yields each step with its complaints and what was printed. `names` are words of the page and the examples that are written
+    otherwise here: images must not get the names of anyone's own.
     """
     if any(re.search(r"\b(?:examples|lockfiles)/", step.command) for step in steps_of(path)):
         for name in ("examples", "lockfiles"):

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from pages import CHECKOUT, NOT_RUN, PAGES, RUN, Step, complaints, envlock_calls, play, steps_of
 
+from envlock.cli import app
+
 COMMANDS = [(step, words) for page in PAGES for step in steps_of(page) for words in envlock_calls(step.command)]
 LINK = re.compile(r"\[[^]]*\]\(([^)#\s]+)?(#[^)\s]+)?\)")
 
@@ -86,6 +88,13 @@ def test_links_lead_somewhere(page: Path) -> None:
 def test_every_page_is_in_the_index() -> None:
     index = (CHECKOUT / "docs/README.md").read_text()
     assert [page.name for page in PAGES if page.name != "README.md" and f"({page.name})" not in index] == []
+
+
+def test_every_command_is_in_the_readme() -> None:
+    readme = (CHECKOUT / "README.md").read_text()
+    commands = [command.name for command in app.registered_commands]
+    assert commands
+    assert [name for name in commands if f"`{name}`" not in readme] == []
 
 
 def test_page_of_the_spec_is_current() -> None:
