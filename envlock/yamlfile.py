@@ -76,9 +76,7 @@ def parse_typed(raw: bytes, name: str) -> Document:
     return _parse(raw, name, _TypedLoader, "lock")
 
 
-_SYNTAX_HINT = (
-    "look there and a line above: a quote or bracket that is not closed, or a line that is indented unlike its neighbours"
-)
+_SYNTAX_HINT = "look there and a line above: a quote or bracket that is not closed, or a line that is indented unlike its neighbours"
 
 
 def _parse(raw: bytes, name: str, loader: type[Any], kind: str) -> Document:
