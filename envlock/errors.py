@@ -153,13 +153,6 @@ class LockStale(EnvlockError):
     exit_code = Exit.LOCK
 
 
-class LockDrifted(EnvlockError):
-    """What upstream serves is no longer what was locked."""
-
-    id = "lock-drifted"
-    exit_code = Exit.LOCK
-
-
 # resolution: exit 3 ----------------------------------------------------------------------------------------------------
 
 

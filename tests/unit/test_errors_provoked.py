@@ -26,7 +26,6 @@ TESTS = Path(__file__).parents[1]
 RAISED_NOWHERE = {
     "envlock-error": "the base of all others",
     "problems": "it stands for several others",
-    "lock-drifted": "kept for upstream checks of a lock",
 }
 UNTESTED = frozenset({"apt-varies", "artifact-incomplete", "artifact-unlisted", "artifact-differs"})
 """Ids that no test provokes yet. The list may only shrink."""
