@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import tarfile
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -158,11 +159,11 @@ def test_killed_and_run_again(built: Tiny, artifact: Path, tmp_path: Path) -> No
 
 @pytest.fixture
 def podman(tmp_path: Path) -> Iterator[list[str]]:
+    """Podman with a storage of its own; its run folder may have 50 characters at most."""
     if shutil.which("podman") is None:
         pytest.skip("needs podman")
-    command = ["podman", "--root", str(tmp_path / "root"), "--runroot", str(tmp_path / "run"), "--storage-driver", "vfs"]
-    yield command
-    subprocess.run([*command, "system", "reset", "--force"], capture_output=True, check=False)
+    with tempfile.TemporaryDirectory(prefix="envlock-") as run:
+        yield ["podman", "--root", str(tmp_path / "root"), "--runroot", run, "--storage-driver", "vfs"]
 
 
 def test_podman_loads_it_under_its_name_and_digests(artifact: Path, podman: list[str]) -> None:
@@ -195,27 +196,22 @@ def host() -> Iterator[str]:
         yield address
 
 
-def test_pushed_it_keeps_its_digest_and_its_lock(artifact: Path, built: Tiny, newer_engine: Engine, host: str, tmp_path: Path) -> None:
+def test_pushed_it_keeps_its_digest_and_its_lock(artifact: Path, built: Tiny, engine: Engine, host: str, tmp_path: Path) -> None:
+    """What the engine pulls by that digest carries the lock, where `envlock verify NAME@sha256:…` finds it."""
     folder = copy_of(artifact, tmp_path / "copy")
     printed = result(envlock("pin", folder, "--push", f"{host}/team/tiny", "--json"))
     reference = printed["pushed"]["reference"]
     assert reference == f"{host}/team/tiny@{record_of(artifact)['manifest_digest']}"
     assert check(folder, Silent()).findings == ()
-    command = [
-        "skopeo",
-        "inspect",
-        "--tls-verify=false",
-        "--format={{.Digest}}",
-        f"docker://{host}/team/tiny:{built.lock.short_digest}",
-    ]
+    inspect = ["skopeo", "inspect", "--tls-verify=false", "--format={{.Digest}}"]
+    command = [*inspect, f"docker://{host}/team/tiny:{built.lock.short_digest}"]
     seen = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     assert seen == record_of(artifact)["manifest_digest"]
-    newer_engine.pull(reference)
+    engine.pull(reference)
     try:
-        inside = read_lock(newer_engine, find_image(newer_engine, reference))
-        assert inside.lock == built.lock
+        assert read_lock(engine, find_image(engine, reference)).lock == built.lock
     finally:
-        newer_engine.remove(reference)
+        engine.untag(reference)
 
 
 def test_what_was_attached_is_found_by_the_fallback_tag(artifact: Path, host: str, tmp_path: Path) -> None:
