@@ -14,6 +14,7 @@ from email.utils import parsedate_to_datetime
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import Lock
 from urllib.parse import quote, urlsplit
 
 from envlock import debfile
@@ -37,6 +38,8 @@ ARCHITECTURES = {"linux/amd64": "amd64", "linux/arm64": "arm64"}
 """Debian's name for the architecture of a platform."""
 _UNSIGNED = re.compile(r"The repository '(\S+?)/? \S+ In?Release' is not signed")
 _DOWNLOADABLE = ("http", "https")
+# Many packages are fetched at once, and apt answers the first that asks; the others wait for that answer.
+_ASKING = Lock()
 
 
 def resolve_base(
@@ -82,12 +85,13 @@ def deb_sources(deb: Deb, suite: str, platform: str, snapshot: str = "") -> Iter
     Yields URLs for plain HTTP; a file, valid until the next one is asked for, where apt itself must fetch: through the proxy,
     certificates or credentials that it is set up with, or by a method of its own (`file:`, `mirror+https:`, …).
     """
-    found = _archives(suite, *(os.environ.get(name) for name in (archives.MIRROR, archives.SECURITY_MIRROR)))
+    with _ASKING:
+        found = _archives(suite, *(os.environ.get(name) for name in (archives.MIRROR, archives.SECURITY_MIRROR)))
+        plain = _transport().is_plain
     urls = [archive.url for archive in sorted(found, key=lambda archive: archive.alias != deb.archive)]
     earlier = archives.snapshot_url(deb.archive, snapshot) if snapshot else None
     # An index escapes what a URL may not hold; servers know the plus sign either way, apt asks for it escaped.
     path = quote(deb.path, safe="/~")
-    plain = _transport().is_plain
     for url in dict.fromkeys([*urls, *([earlier] if earlier else [])]):
         if plain and urlsplit(url).scheme in _DOWNLOADABLE:
             yield url + path
