@@ -15,7 +15,7 @@ from typing import Literal
 from urllib.parse import quote, urlsplit
 from urllib.request import url2pathname
 
-from envlock.errors import EnvlockError, FetchError, FileGone, Finding
+from envlock.errors import EnvlockError, FetchError, FileGone, Finding, Severity
 from envlock.lock import Deb, DebianBase, ImageBase, Lock, Wheel
 from envlock.progress import Progress
 from envlock.resolve.archives import find_archives, snapshot_url
@@ -30,13 +30,6 @@ from envlock.transport import Fault, Transport, redact
 
 State = Literal["there", "delisted", "gone", "unknown"]
 _WORKERS = 8
-_SEVERITY: dict[State, Literal["error", "warning", "info"]] = {
-    "there": "info",
-    "delisted": "warning",
-    "gone": "error",
-    "unknown": "warning",
-}
-_IDS = {"delisted": "source-delisted", "gone": "source-gone", "unknown": "source-unknown"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +47,18 @@ class Outside:
     stored: bool
 
     @property
-    def finding(self) -> Finding:
-        """As `lock --check` says it; what the store has is no fault of a build here."""
-        severity = "warning" if self.state == "gone" and self.stored else _SEVERITY[self.state]
-        told = {"there": "is there", "delisted": "is delisted but still served", "gone": "is gone", "unknown": "could not be asked for"}
+    def finding(self) -> Finding | None:
+        """As `lock --check` says it, None where all is well; what the store has is no fault of a build here."""
         kept = "the store has it: " if self.stored else ""
-        hint = "" if self.state == "there" else f"{kept}keep it with `envlock pin --vendor all`, or lock the spec again"
-        return Finding(_IDS.get(self.state, "source-there"), severity, f"{self.what} {told[self.state]}", self.where, self.why, hint)
+        hint = f"{kept}keep it with `envlock pin --vendor all`, or lock the spec again"
+        if self.state == "delisted":
+            return Finding("source-delisted", "warning", f"{self.what} is delisted but still served", self.where, self.why, hint)
+        if self.state == "gone":
+            severity: Severity = "warning" if self.stored else "error"
+            return Finding("source-gone", severity, f"{self.what} is gone", self.where, self.why, hint)
+        if self.state == "unknown":
+            return Finding("source-unknown", "warning", f"{self.what} could not be asked for", self.where, self.why, hint)
+        return None
 
 
 def sources_of(lock: Lock, store: Store, progress: Progress, transport: Transport | None = None) -> tuple[Outside, ...]:

@@ -248,6 +248,9 @@ def _texts_differ(folder: Path, subject: Subject, record: Record, scan: Scan) ->
 
 def _components_differ(folder: Path, lock: Lock) -> Iterator[Finding]:
     """Bill of materials and lock name the same files, whichever release wrote it."""
+    if not (folder / layout.SBOM).is_file():
+        yield _error("artifact-incomplete", f"{layout.SBOM} is missing", layout.SBOM, "", _AGAIN)
+        return
     try:
         document = json.loads((folder / layout.SBOM).read_bytes())
         listed = {row["hashes"][0]["content"] for row in document["components"]}

@@ -76,7 +76,9 @@ def test_one_byte_flipped_anywhere_is_named(small: Small, tmp_path: Path) -> Non
 def test_a_file_that_is_missing_is_named(small: Small, tmp_path: Path, name: str) -> None:
     small.pinned(tmp_path / "a")
     (tmp_path / "a" / name).unlink()
-    assert name in " ".join(finding.where + finding.why for finding in errors(tmp_path / "a"))
+    found = errors(tmp_path / "a")
+    assert name in " ".join(finding.where + finding.why for finding in found)
+    assert {finding.id for finding in found} <= {"artifact-incomplete", "usage", "lock-missing"}
 
 
 def test_a_missing_part_of_the_archive_is_named(small: Small, tmp_path: Path) -> None:
@@ -91,7 +93,7 @@ def test_a_file_that_is_not_listed_is_told(small: Small, tmp_path: Path) -> None
     (tmp_path / "a" / "mine.py").write_text("print(1)\n")
     found = check(tmp_path / "a", Silent())
     assert found.holds
-    assert [finding.where for finding in found.findings] == ["mine.py"]
+    assert [(finding.id, finding.where) for finding in found.findings] == [("artifact-unlisted", "mine.py")]
     seal.write(tmp_path / "a", {}, Silent())
     assert check(tmp_path / "a", Silent()).findings == ()
 
@@ -122,8 +124,8 @@ def test_parts_that_do_not_agree(small: Small, tmp_path: Path, forgery: Forgery)
     path = tmp_path / "a" / forgery.name
     path.write_text(path.read_text().replace(forgery.old, forgery.new))
     seal.write(tmp_path / "a", {}, Silent())
-    found = [finding.where for finding in errors(tmp_path / "a")]
-    assert (forgery.where in found) if forgery.where else not found
+    found = {finding.where: finding.id for finding in errors(tmp_path / "a")}
+    assert found[forgery.where] == "artifact-differs"
 
 
 def test_another_image_in_the_archive(small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

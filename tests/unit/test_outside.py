@@ -65,22 +65,28 @@ def asked(lock: Lock, store: Store) -> dict[str, Outside]:
     return {found.what: found for found in sources_of(lock, store, Silent(), quick)}
 
 
+def told(found: Outside) -> tuple[str, str]:
+    assert found.finding is not None
+    return found.finding.id, found.finding.severity
+
+
 def test_a_wheel_that_its_index_names(server: Server, store: Store) -> None:
     found = asked(lock(), store)
     assert {name: row.state for name, row in found.items()} == {FILE: "there", OTHER: "there"}
+    assert [row.finding for row in found.values()] == [None, None]
 
 
 def test_a_wheel_that_no_page_names_any_more(server: Server, store: Store) -> None:
     server.routes["/simple/torch/"] = b"<!DOCTYPE html><html></html>"
     found = asked(lock(), store)[FILE]
-    assert (found.state, found.finding.severity) == ("delisted", "warning")
+    assert (found.state, told(found)) == ("delisted", ("source-delisted", "warning"))
 
 
 def test_a_wheel_that_is_gone(server: Server, store: Store) -> None:
     server.routes["/simple/torch/"] = Answer(status=404)
     server.routes["/" + content_path(BODY, FILE)] = Answer(status=404)
     found = asked(lock(), store)[FILE]
-    assert (found.state, found.finding.id, found.finding.severity) == ("gone", "source-gone", "error")
+    assert (found.state, told(found)) == ("gone", ("source-gone", "error"))
 
 
 def test_what_is_gone_and_stored_is_a_warning(server: Server, store: Store, tmp_path: Path) -> None:
@@ -88,13 +94,13 @@ def test_what_is_gone_and_stored_is_a_warning(server: Server, store: Store, tmp_
     server.routes["/" + content_path(BODY, FILE)] = Answer(status=404)
     (tmp_path / FILE).write_bytes(BODY)
     store.add(tmp_path / FILE, hashlib.sha256(BODY).hexdigest())
-    assert asked(lock(), store)[FILE].finding.severity == "warning"
+    assert told(asked(lock(), store)[FILE]) == ("source-gone", "warning")
 
 
 def test_an_index_that_does_not_answer_is_not_taken_for_empty(server: Server, store: Store) -> None:
     server.routes["/simple/torch/"] = Answer(status=503)
     server.routes["/" + content_path(BODY, FILE)] = Answer(status=503)
-    assert asked(lock(), store)[FILE].state == "unknown"
+    assert told(asked(lock(), store)[FILE]) == ("source-unknown", "warning")
 
 
 def test_debian_packages(server: Server, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
