@@ -12,6 +12,7 @@ import tarfile
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -87,11 +88,19 @@ def command(*words: str | Path) -> Callable[[], tuple[int, str]]:
     return call
 
 
+def import_everything(tiny: Tiny, engine: Engine) -> None:
+    """Build something, so that a fork of this process needs no module that another user may not read."""
+    own_bundle()
+    tiny.built(engine)
+    for name in ("console", "docker_build", "failures", "locking"):
+        import_module(f"envlock.{name}")
+
+
 def test_an_ordinary_user_with_other_settings_on_another_host_builds_the_same_from_an_empty_store(
-    tiny_built: tuple[Tiny, Any], tiny_session: Tiny, home: Path, engine: Engine
+    tiny_built: tuple[Tiny, Any], tiny_session: Tiny, tiny: Tiny, home: Path, engine: Engine
 ) -> None:
+    import_everything(tiny, engine)
     tiny, printed = tiny_built
-    own_bundle()  # read while this process may
     own = copied_store(tiny_session.store, home / "store", facts=False, owner=pwd.getpwnam(USER).pw_uid)
     forget_layers(own, tiny_session)
     lock = home / "a folder" / "renamed.lock.yaml"
@@ -184,7 +193,8 @@ def test_a_second_checkout_builds_the_same_after_store_and_images_were_wiped(
 
 @pytest.mark.parametrize("home", ["no rows"], indirect=True)
 def test_an_ordinary_user_without_subordinate_ids_is_told_what_to_do(tiny: Tiny, home: Path, engine: Engine) -> None:
-    own_bundle()
+    import_everything(tiny, engine)
+    engine.remove(tiny.tag)
     own = copied_store(tiny.store, home / "store", facts=False, owner=pwd.getpwnam(USER).pw_uid)
     forget_layers(own, tiny)
     status, told = run(command("build", shutil.copy(tiny.written(), home / "x.lock.yaml")), surroundings(home, engine, own))
@@ -197,6 +207,7 @@ def test_an_ordinary_user_without_subordinate_ids_is_told_what_to_do(tiny: Tiny,
 def test_a_user_who_may_not_talk_to_the_engine_is_told_so(tiny: Tiny, home: Path, engine: Engine) -> None:
     if engine.endpoint.socket is None:
         pytest.skip("the engine is not reached by a socket")
+    import_everything(tiny, engine)
     around = surroundings(home, engine, tiny.store)
     stranger = replace(around, groups=())
     status, told = run(command("build", shutil.copy(tiny.written(), home / "x.lock.yaml")), stranger)
