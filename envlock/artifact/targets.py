@@ -17,7 +17,8 @@ from envlock.layers.parts import part_of
 from envlock.store import CHUNK, explained_when_full
 
 LEVEL = 9
-"""zstd's level."""
+"""zstd's level. Of 150 MB out of the layer with torch 2.13.0, 9 left 25.6 % at 60 MB/s on one core, 3 left 28.8 % at 300 MB/s, and 12
+left 25.4 % at 26 MB/s."""
 
 UNFINISHED = ".unfinished"
 
