@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -116,8 +117,19 @@ class Training:
 def _mixed(torch: Any, device: str) -> Iterator[None]:
     """bfloat16 on the CPU, float16 on a GPU, where the model's layers allow it."""
     kind = torch.bfloat16 if device == "cpu" else torch.float16
-    with torch.autocast(device.partition(":")[0], dtype=kind):
+    with torch.autocast(device.partition(":")[0], dtype=kind, enabled=device != "cpu" or _mixes_on_cpu(torch)):
         yield
+
+
+@lru_cache
+def _mixes_on_cpu(torch: Any) -> bool:
+    """Whether this torch has a group norm for mixed precision on the CPU; torch 1.13 refuses float32 weights there."""
+    try:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            torch.nn.GroupNorm(1, 2)(torch.zeros(1, 2, 2, 2, dtype=torch.bfloat16))
+    except RuntimeError:
+        return False
+    return True
 
 
 def _conv_net() -> torch.nn.Module:
