@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from envlock import lock as locks
 from envlock import report as reports
-from envlock.artifact import citation, crate, imagefile, inputs, layout, packages, seal, targets
+from envlock.artifact import citation, crate, imagefile, inputs, layout, packages, seal
 from envlock.artifact.layout import Compression, Vendor
 from envlock.artifact.pages import Facts, pages
 from envlock.artifact.record import Record, make_record
@@ -27,11 +27,10 @@ from envlock.artifact.targets import open_target
 from envlock.build import built_of, fetch_inputs
 from envlock.bundle import Bundle, keep_bundle, open_bundle
 from envlock.context import MARK, texts, write_context
-from envlock.errors import DiskFull, FileGone, ImageDiffers, NotPinnable, UsageError
+from envlock.errors import DiskFull, DownloadDamaged, FileGone, ImageDiffers, NotPinnable, UsageError
 from envlock.fetch import fetch_all
 from envlock.lock import DebianBase, Lock, LockFile
 from envlock.locking import ChosenLock
-from envlock.paper import Paper
 from envlock.progress import Progress, human_bytes
 from envlock.reference import read as read_reference
 from envlock.report import Report
@@ -122,6 +121,7 @@ def pin(subject: Subject, choices: Choices, folder: Path, engine: Engine, store:
     _write(folder / layout.CRATE, crate.crate(lock, record, paper, listed, told.reports))
     known = {file.name: file.sha256 for file in record.archive.files}
     digest = seal.write(folder, known, progress)
+    _require_locked_inputs(subject, choices.vendor, folder)
     sizes = seal.sizes(folder)
     return Pinned(folder, record, digest, sum(sizes.values()), len(sizes))
 
@@ -249,6 +249,18 @@ def _put_inputs(subject: Subject, vendor: Vendor, store: Store, folder: Path, pr
             _write(folder / layout.SPEC_FOLDER / name, (beside / name).read_bytes())
 
 
+def _require_locked_inputs(subject: Subject, vendor: Vendor, folder: Path) -> None:
+    """Raises `DownloadDamaged` where an input that came out of the store is not the locked one: the store is damaged."""
+    sums = seal.read_sums(folder)
+    for row in inputs.inputs_of(subject.lock):
+        if row.lies_in(vendor) and sums[row.path] != row.sha256:
+            (folder / layout.SEAL).unlink()
+            (folder / row.path).unlink()
+            why = f"its sha256 is {sums[row.path]}, locked is {row.sha256}"
+            hint = "see `envlock store --verify`, fetch the file again, then pin again"
+            raise DownloadDamaged(f"the store's copy of {row.name} is damaged", where=row.path, why=why, hint=hint)
+
+
 def _require_same_runtime(subject: Subject, path: Path) -> None:
     """Raises `ImageDiffers` where this envlock makes another uppermost layer of the lock than the image has: a rebuild would differ."""
     layer = subject.image.layers[-1]
@@ -342,12 +354,3 @@ def _write(path: Path, content: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     if not path.is_file() or path.read_bytes() != content:
         write_atomically(path, content)
-
-
-def paper_of(folder: Path) -> Paper | None:
-    """The paper of an artifact's spec."""
-    spec = folder / layout.SPEC
-    return read_spec(spec).paper if spec.exists() else None
-
-
-__all__ = ["Choices", "Pinned", "machine_texts", "pin", "plan", "targets"]

@@ -17,7 +17,7 @@ from envlock.artifact.check import check
 from envlock.artifact.rebuild import differences
 from envlock.artifact.subject import fitting
 from envlock.artifact.targets import UNFINISHED
-from envlock.errors import DiskFull, FileGone, Finding, NotPinnable, UsageError
+from envlock.errors import DiskFull, DownloadDamaged, FileGone, Finding, NotPinnable, UsageError
 from envlock.layers import Layer
 from envlock.lock import CopiedFile
 from envlock.progress import Silent
@@ -226,6 +226,17 @@ def test_no_space_is_said_before_anything_is_written(small: Small, tmp_path: Pat
     with pytest.raises(DiskFull, match="does not fit"):
         small.pinned(tmp_path / "a")
     assert not (tmp_path / "a").exists()
+
+
+def test_a_damaged_store_is_seen(small: Small, tmp_path: Path) -> None:
+    path = small.store.path(small.lock.wheels[0].sha256)
+    raw = bytearray(path.read_bytes())
+    raw[50] ^= 1
+    path.chmod(0o644)
+    path.write_bytes(raw)
+    with pytest.raises(DownloadDamaged, match="store's copy of torch"):
+        small.pinned(tmp_path / "a")
+    assert not (tmp_path / "a" / layout.SEAL).exists()
 
 
 def test_a_file_of_the_spec_that_is_not_at_hand(small: Small, tmp_path: Path) -> None:
