@@ -92,7 +92,7 @@ def pin(subject: Subject, choices: Choices, folder: Path, engine: Engine, store:
     layers raise.
     """
     lock = subject.lock
-    told = _read_reports(choices.reports)
+    told = _read_reports(choices.reports, subject)
     references = _read_references(choices.references)
     paper = read_spec(subject.spec).paper if subject.spec else None
     _claim(folder, lock)
@@ -181,14 +181,20 @@ class _Told:
     raw: Mapping[str, bytes]
 
 
-def _read_reports(paths: Iterable[Path]) -> _Told:
-    """Report files, or folders of `envlock verify --report`: of these all forms come along."""
+def _read_reports(paths: Iterable[Path], subject: Subject) -> _Told:
+    """Report files, or folders of `envlock verify --report`: of these all forms come along.
+
+    Raises `NotPinnable` for a report of another image.
+    """
     read: dict[str, Report] = {}
     raw: dict[str, bytes] = {}
     for number, path in enumerate(paths, 1):
         source = path / "report.json" if path.is_dir() else path
         name = f"{layout.REPORTS}/{number:02}-{path.stem if path.stem != 'report' else 'verify'}"
-        read[f"{name}/report.json"] = reports.read(source)
+        report = read[f"{name}/report.json"] = reports.read(source)
+        if report.image.image_digest not in (None, subject.image.digest):
+            why = f"it verified {report.image.image_digest}, pinned is {subject.image.digest}"
+            raise NotPinnable(f"{path} is not about this image", where=str(path), why=why, hint="verify the image that you pin")
         raw[f"{name}/report.json"] = source.read_bytes()
         if path.is_dir():
             raw |= {f"{name}/{form.name}": form.read_bytes() for form in sorted(path.glob("report.*")) if form.is_file()}

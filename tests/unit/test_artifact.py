@@ -21,7 +21,7 @@ from envlock.errors import DiskFull, DownloadDamaged, FileGone, Finding, NotPinn
 from envlock.layers import Layer
 from envlock.lock import CopiedFile
 from envlock.progress import Silent
-from envlock.report import to_json
+from envlock.report import Report, to_json
 
 ARCHIVE = "image/cpu-sample-*.tar*"
 
@@ -254,7 +254,7 @@ def test_a_folder_that_is_no_artifact(tmp_path: Path) -> None:
 
 def test_reports_come_along(small: Small, tmp_path: Path) -> None:
     (tmp_path / "report").mkdir()
-    (tmp_path / "report" / "report.json").write_text(to_json(make_report()))
+    (tmp_path / "report" / "report.json").write_text(to_json(report_of(small)))
     (tmp_path / "report" / "report.md").write_text("# fine\n")
     small.pinned(tmp_path / "a", reports=(tmp_path / "report",))
     assert errors(tmp_path / "a") == []
@@ -262,6 +262,17 @@ def test_reports_come_along(small: Small, tmp_path: Path) -> None:
     assert [row["object"] for row in crate["@graph"] if row["@type"] == "CreateAction"] == [{"@id": "#image"}]
     assert "NVIDIA H100" in (tmp_path / "a" / layout.APPENDIX_MD).read_text()
     assert (tmp_path / "a" / "reports" / "01-verify" / "report.md").is_file()
+
+
+def report_of(small: Small) -> Report:
+    report = make_report()
+    return report.model_copy(update={"image": report.image.model_copy(update={"image_digest": small.image.digest})})
+
+
+def test_a_report_of_another_image(small: Small, tmp_path: Path) -> None:
+    (tmp_path / "report.json").write_text(to_json(make_report()))
+    with pytest.raises(NotPinnable, match="not about this image"):
+        small.pinned(tmp_path / "a", reports=(tmp_path / "report.json",))
 
 
 def test_the_spec_of_another_lock(small: Small) -> None:

@@ -33,7 +33,9 @@ def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("artifact")
     with pytest.MonkeyPatch.context() as patch:
         small: Small = make_small(folder, patch)
-        (folder / "verify.json").write_text(to_json(sample_report()))
+        report = sample_report()
+        ours = report.image.model_copy(update={"image_digest": small.image.digest})
+        (folder / "verify.json").write_text(to_json(report.model_copy(update={"image": ours})))
         small.pinned(folder / "a", reports=(folder / "verify.json",))
     return folder / "a"
 
