@@ -1,5 +1,5 @@
 # cpu-classifier: torch 2.13.0 (cpu), Python 3.11
-# lock sha256:d9400d25509843ca532f2755dbf3ae37ad6d322026755247bb672a4ed93703bc
+# lock sha256:4e15e6a1434359fe323ae7620bb521ebe0a892b2bdd3710ea09fdca7f9ba4cc9
 # Written by envlock 0.1.0. Every file that goes in lies beside this one, checked against its sha256. To build:
 #   DOCKER_BUILDKIT=1 docker build --network none -t cpu-classifier .
 
@@ -26,9 +26,9 @@ ENV ATEN_CPU_CAPABILITY=avx2 CUBLASLT_WORKSPACE_SIZE=4096 CUBLAS_WORKSPACE_CONFI
     OMP_DYNAMIC=FALSE OMP_NUM_THREADS=2 ONEDNN_MAX_CPU_ISA=AVX2 OPENBLAS_CORETYPE=Haswell OPENBLAS_NUM_THREADS=2 \
     PATH=/opt/venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin PYTHONHASHSEED=7 PYTHONNOUSERSITE=1 \
     TORCHINDUCTOR_DETERMINISTIC=1 VIRTUAL_ENV=/opt/venv
-LABEL dev.envlock.determinism=strict dev.envlock.lock.digest=sha256:d9400d25509843ca532f2755dbf3ae37ad6d322026755247bb672a4ed93703bc \
+LABEL dev.envlock.determinism=strict dev.envlock.lock.digest=sha256:4e15e6a1434359fe323ae7620bb521ebe0a892b2bdd3710ea09fdca7f9ba4cc9 \
       dev.envlock.release=0.1.0 org.opencontainers.image.base.name=debian:bookworm \
       org.opencontainers.image.created=2026-11-27T12:12:24Z \
       org.opencontainers.image.description="torch 2.13.0 (cpu), Python 3.11, locked by envlock" \
-      org.opencontainers.image.title=cpu-classifier org.opencontainers.image.version=d9400d255098
+      org.opencontainers.image.title=cpu-classifier org.opencontainers.image.version=4e15e6a14343
 CMD ["python"]

@@ -1,5 +1,5 @@
 # cuda-train: torch 2.5.1 (cu124), Python 3.11, CUDA 12.4, cuDNN 9.1.0.70, NCCL 2.21.5
-# lock sha256:a7127f5c336836224f7943d380967af2078536eb1a3d0c7a7dd3b2bb0d1f6457
+# lock sha256:7c6736683d6c3291f0fe104ae0f88645b3a7a262935355d07e65e20c5c91c364
 # Written by envlock 0.1.0. Every file that goes in lies beside this one, checked against its sha256. To build:
 #   DOCKER_BUILDKIT=1 docker build --network none -t cuda-train .
 
@@ -35,9 +35,9 @@ ENV ATEN_CPU_CAPABILITY=avx2 CUBLASLT_WORKSPACE_SIZE=4096 CUBLAS_WORKSPACE_CONFI
     NVIDIA_VISIBLE_DEVICES=all NVTE_ALLOW_NONDETERMINISTIC_ALGO=0 OMP_DYNAMIC=FALSE OMP_NUM_THREADS=4 ONEDNN_MAX_CPU_ISA=AVX2 \
     OPENBLAS_CORETYPE=Haswell OPENBLAS_NUM_THREADS=4 PATH=/opt/venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
     PYTHONHASHSEED=7 PYTHONNOUSERSITE=1 VIRTUAL_ENV=/opt/venv
-LABEL dev.envlock.determinism=strict dev.envlock.lock.digest=sha256:a7127f5c336836224f7943d380967af2078536eb1a3d0c7a7dd3b2bb0d1f6457 \
+LABEL dev.envlock.determinism=strict dev.envlock.lock.digest=sha256:7c6736683d6c3291f0fe104ae0f88645b3a7a262935355d07e65e20c5c91c364 \
       dev.envlock.release=0.1.0 org.opencontainers.image.base.name=debian:bookworm \
       org.opencontainers.image.created=2026-11-27T12:12:24Z \
       org.opencontainers.image.description="torch 2.5.1 (cu124), Python 3.11, locked by envlock" \
-      org.opencontainers.image.title=cuda-train org.opencontainers.image.version=a7127f5c3368
+      org.opencontainers.image.title=cuda-train org.opencontainers.image.version=7c6736683d6c
 CMD ["python"]
