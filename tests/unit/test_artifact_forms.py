@@ -246,7 +246,7 @@ def test_the_appendix_compiles(artifact: Path, tmp_path: Path) -> None:
     if shutil.which("pdflatex") is None:
         pytest.skip("needs pdflatex (Debian: texlive-latex-base)")
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", f"-output-directory={tmp_path}", artifact / layout.APPENDIX_TEX]
-    own = {**os.environ, "TEXMFVAR": str(tmp_path / "texmf")}  # where LaTeX keeps the fonts that it makes
+    own = {**os.environ, "HOME": str(tmp_path)}  # where LaTeX keeps the fonts that it makes
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", cwd=tmp_path, env=own, check=False)
     assert done.returncode == 0, done.stdout[-2000:]
     assert (tmp_path / "appendix.pdf").stat().st_size > 10_000
