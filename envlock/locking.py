@@ -12,6 +12,7 @@ from envlock import yamlfile
 from envlock.catalogue import load
 from envlock.errors import Exit, FetchError, Finding, LockMissing, Problems
 from envlock.lock import Built, ImageBase, Lock, LockFile
+from envlock.outside import sources_of
 from envlock.progress import Progress
 from envlock.resolve.baseimage import moved_base
 from envlock.resolve.inputs import resolve_base_of, resolve_on
@@ -190,8 +191,8 @@ def staleness(spec: Spec, folder: Path, lock: Lock) -> list[Finding]:
 
 
 def check_lock(spec_path: Path, lock_path: Path, store: Store, progress: Progress) -> tuple[Finding, ...]:
-    """Whether a lock still holds against its spec, its files, the catalogue, and the registry that its base came from: every way in
-    which it does not."""
+    """Whether a lock still holds against its spec, its files and the catalogue, whether its base's tag still means the same, and
+    whether every outside source that a rebuild would need is there: everything that is not so."""
     if not lock_path.exists():
         raise LockMissing(f"{spec_path.name} has no lock", where=str(lock_path), hint=f"write it with `envlock lock {spec_path}`")
     lock = locks.read(lock_path).lock
@@ -202,4 +203,5 @@ def check_lock(spec_path: Path, lock_path: Path, store: Store, progress: Progres
         except FetchError as error:
             moved = error.finding
         found += [moved] if moved is not None else []
-    return tuple(found)
+    outside = [source.finding for source in sources_of(lock, store, progress)]
+    return (*found, *(finding for finding in outside if finding is not None))

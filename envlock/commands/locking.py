@@ -55,12 +55,13 @@ def lock(
     progress = console.progress_for(quiet)
     if check:
         drift = locking.check_lock(spec, output or locking.lock_path_of(spec), open_store(store), progress)
+        holds = not any(finding.severity == "error" for finding in drift)
         if json:
-            console.print_json({"holds": not drift, "findings": [console.finding_data(finding) for finding in drift]})
+            console.print_json({"holds": holds, "findings": [console.finding_data(finding) for finding in drift]})
         else:
             console.show_findings(drift)
-            print("the lock holds" if not drift else "the lock does not hold")
-        if drift:
+            print("the lock holds" if holds else "the lock does not hold")
+        if not holds:
             raise typer.Exit(Exit.LOCK)
         return
     path = output or locking.lock_path_of(spec)

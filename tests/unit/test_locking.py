@@ -12,8 +12,11 @@ from envlock import locking
 from envlock.errors import EnvlockError, Exit, LockMissing, exit_code_of
 from envlock.lock import Built, Lock, LockFile
 from envlock.locking import ChosenLock, MadeLock, changes_between, find_lock, lock_path_of, solve_file, staleness
+from envlock.outside import Outside
+from envlock.progress import Silent
 from envlock.sources import hash_requirements, list_files
 from envlock.stack import completed
+from envlock.store import Store
 
 SPEC = """\
 name: sample
@@ -167,3 +170,21 @@ def test_changes_between_locks_are_versions() -> None:
     summary = MadeLock(new, (), True, tuple(changes_between(old, new))).summary(Path("x.lock.yaml"))
     assert summary.splitlines()[0] == "x.lock.yaml  written: 3 wheels (300 MB), 2 Debian packages"
     assert new.digest in summary
+
+
+def test_checking_a_lock_tells_of_its_spec_and_of_every_outside_source(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sources = (
+        Outside("there.whl", "there", "the index", "", stored=False),
+        Outside("old.whl", "delisted", "the index", "no page names it", stored=False),
+        Outside("lost.deb", "gone", "the mirror", "it answers 404", stored=False),
+        Outside("kept.deb", "gone", "the mirror", "it answers 404", stored=True),
+    )
+    monkeypatch.setattr(locking, "sources_of", lambda lock, store, progress: sources)
+    (project / "src/a.py").write_text("changed\n")
+    found = locking.check_lock(project / "sample.yaml", project / "sample.lock.yaml", Store(project / "store"), Silent())
+    assert [(finding.id, finding.severity) for finding in found] == [
+        ("lock-stale", "error"),
+        ("source-delisted", "warning"),
+        ("source-gone", "error"),
+        ("source-gone", "warning"),
+    ]
