@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property, partial
 from importlib.metadata import version
-from io import FileIO
 from itertools import takewhile
 from pathlib import Path
 from threading import Event
@@ -20,7 +19,7 @@ from envlock.errors import BuildFailed, EnvlockError, HostNotReady, Problems, ex
 from envlock.fetch import fetch_all
 from envlock.foundation import Foundation, OpenContainer
 from envlock.layers import Layer
-from envlock.layers.assembly import Job, assemble
+from envlock.layers.assembly import Disposable, Job, assemble
 from envlock.layers.bytecode import compile_modules, compile_wheels, compiler, python_build
 from envlock.layers.canonical import Plan, Tree
 from envlock.layers.recipes import kept_layer, recall_layer, remember_layer
@@ -115,7 +114,7 @@ class LayerMaker:
             due = [number for number, other in enumerate(known) if other is not None and other.diff_id == layer.diff_id]
             for _ in self._assembled(due, known):
                 pass
-        return cast(BinaryIO, _Disposable(self._written.pop(layer.diff_id)))
+        return cast(BinaryIO, Disposable(self._written.pop(layer.diff_id)))
 
     @cached_property
     def _venv(self) -> Layer:
@@ -243,15 +242,3 @@ def _require_installer(lock: Lock) -> None:
         why = f"the lock was made with {lock.installer.version}; another release may write other records"
         hint = f"pip install installer=={lock.installer.version}, or lock the spec again"
         raise HostNotReady(f"this envlock runs with installer {here}", where="installer", why=why, hint=hint)
-
-
-class _Disposable(FileIO):
-    """A file that goes when it has been read."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
-        self._path = path
-
-    def close(self) -> None:
-        super().close()
-        self._path.unlink(missing_ok=True)

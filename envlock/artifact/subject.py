@@ -7,7 +7,6 @@ import tarfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
@@ -20,6 +19,7 @@ from envlock.config import image_settings
 from envlock.errors import EngineRefused, ImageDiffers, NotPinnable
 from envlock.image import Image, OpenLayer, make_image
 from envlock.layers import Layer
+from envlock.layers.assembly import Disposable
 from envlock.layers.sandbox import stream_of
 from envlock.lock import Lock
 from envlock.makers import LayerMaker
@@ -173,19 +173,7 @@ class _Saved:
             raise EngineRefused("the engine's archive lacks a layer of the image", where=missing[0], hint="build the image again")
 
     def open(self, layer: Layer) -> BinaryIO:
-        return cast(BinaryIO, _Once(self._paths[layer.diff_id]))
-
-
-class _Once(FileIO):
-    """A file that goes when it has been read."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
-        self._path = path
-
-    def close(self) -> None:
-        super().close()
-        self._path.unlink(missing_ok=True)
+        return cast(BinaryIO, Disposable(self._paths[layer.diff_id]))
 
 
 def _copied(source: BinaryIO, path: Path) -> str:

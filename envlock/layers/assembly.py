@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
 
 from envlock.layers import Layer
@@ -63,3 +64,16 @@ def assemble(jobs: Sequence[Job], advance: Advance = lambda count: None, workers
 
 class _Stopped(Exception):
     """Another layer failed, or nobody waits any more."""
+
+
+class Disposable(FileIO):
+    """A file that goes when it has been read: a layer between assembly and sending."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._path = path
+
+    def close(self) -> None:
+        """Close it, and remove it."""
+        super().close()
+        self._path.unlink(missing_ok=True)
