@@ -31,7 +31,6 @@ from envlock.layers import Layer
 from envlock.lock import DebianBase, Lock
 from envlock.progress import Progress
 from envlock.spec import read_spec
-from envlock.store import CHUNK
 
 _AGAIN = "copy the artifact again from where you have it; or, if you changed it yourself, seal it: `envlock pin --seal DIR`"
 _PIN = "pin the image again into a new folder"
@@ -98,16 +97,7 @@ def _sums(
 ) -> tuple[list[Finding], dict[str, str]]:
     """Each file held against SHA256SUMS, and that against its own sum; the sha256 in hex of every file that is there."""
     found: list[Finding] = []
-    sums = dict(known)
-    unhashed = [name for name in there if name not in known]
-    with progress.track("checksums", sum(there[name] for name in unhashed)) as advance:
-        for name in unhashed:
-            hasher = hashlib.sha256()
-            with (folder / name).open("rb") as stream:
-                while chunk := stream.read(CHUNK):
-                    hasher.update(chunk)
-                    advance(len(chunk))
-            sums[name] = hasher.hexdigest()
+    sums = seal.hashed(folder, there, known, progress)
     for name, sha256 in listed.items():
         if name not in there:
             found.append(_error("artifact-incomplete", f"{name} is missing", name, "", _AGAIN))

@@ -24,19 +24,25 @@ def sizes(folder: Path) -> dict[str, int]:
     return dict(sorted((path.relative_to(folder).as_posix(), path.stat().st_size) for path in paths))
 
 
-def write(folder: Path, known: Mapping[str, str], progress: Progress) -> str:
-    """Write both lists; the artifact's digest. `known` has the sha256 in hex of files that were hashed while they were written."""
-    names = [name for name in sizes(folder) if name not in (layout.SUMS, layout.SEAL)]
-    unknown = [name for name in names if name not in known]
+def hashed(folder: Path, wanted: Mapping[str, int], known: Mapping[str, str], progress: Progress) -> dict[str, str]:
+    """`known` (sha256 in hex by name) filled up for the files of `wanted`, which gives each file's size in bytes."""
     sums = dict(known)
-    with progress.track("checksums", sum((folder / name).stat().st_size for name in unknown)) as advance:
-        for name in unknown:
+    unhashed = [name for name in wanted if name not in known]
+    with progress.track("checksums", sum(wanted[name] for name in unhashed)) as advance:
+        for name in unhashed:
             hasher = hashlib.sha256()
             with (folder / name).open("rb") as stream:
                 while chunk := stream.read(CHUNK):
                     hasher.update(chunk)
                     advance(len(chunk))
             sums[name] = hasher.hexdigest()
+    return sums
+
+
+def write(folder: Path, known: Mapping[str, str], progress: Progress) -> str:
+    """Write both lists; the artifact's digest. `known` has the sha256 in hex of files that were hashed while they were written."""
+    names = [name for name in sizes(folder) if name not in (layout.SUMS, layout.SEAL)]
+    sums = hashed(folder, {name: (folder / name).stat().st_size for name in names}, known, progress)
     text = "".join(f"{sums[name]}  {name}\n" for name in names).encode()
     digest = hashlib.sha256(text).hexdigest()
     if not (folder / layout.SUMS).is_file() or (folder / layout.SUMS).read_bytes() != text:

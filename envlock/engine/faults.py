@@ -95,7 +95,8 @@ def _no_engine(error: BaseException, text: str, endpoint: Endpoint, doing: str) 
         hint = "join the group `docker` (`sudo usermod -aG docker $USER`, then log in again), or use a rootless engine"
     elif number == errno.ECONNREFUSED:
         what, why = "no Docker engine answers", f"nothing listens on {socket_path or endpoint.url}"
-        hint = "start the engine: `sudo systemctl start docker`" if socket_path else "check address and port, and that the engine runs"
+        start = "start the engine: `sudo systemctl start docker`" if socket_path else "check address and port, and that the engine runs"
+        hint = f"{start}; then run it again"
     elif any(isinstance(e, socket.gaierror) for e in _chain(error)):
         what, why = "no Docker engine answers", f"the host in {endpoint.url} is not known"
         hint = "check the address in --host, DOCKER_HOST or the Docker context"
