@@ -11,7 +11,8 @@ from envlock.bundle import own_bundle, read_bundle
 from envlock.clock import Clock
 from envlock.errors import HostNotReady
 from envlock.layers import Layer
-from envlock.makers import LayerMaker, _Disposable
+from envlock.layers.assembly import Disposable
+from envlock.makers import LayerMaker
 from envlock.progress import Silent
 from envlock.store import Store
 
@@ -31,7 +32,7 @@ def test_another_release_of_the_library_that_installs_is_refused(tmp_path: Path)
 def test_a_layer_that_was_written_goes_with_its_reader(tmp_path: Path) -> None:
     path = tmp_path / "0.tar"
     path.write_bytes(b"layer")
-    with _Disposable(path) as stream:
+    with Disposable(path) as stream:
         assert stream.read() == b"layer"
         assert path.exists()
     assert not path.exists()
