@@ -24,6 +24,7 @@ INCOMING = "envlock-incoming"
 # what it has just been sent again.
 _AGAIN = {"graph": (0.0,), "containerd": (0.0, 1.0)}
 BATCH = 128 * 10**6  # bytes; below this a load's own cost (0.1 s) outweighs what overlapping gains
+LATE = 60  # seconds that an interrupted run waits for the engine to finish an archive that it has whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +98,7 @@ class _Arrival:
         self._refused = False
         self._name = temporary_name()
         self._tags: list[str] = []
+        self._unanswered: str | None = None
 
     def holds(self, layer: Layer, among: Sequence[Layer]) -> bool:
         """Whether the engine had this layer of an image when the load began."""
@@ -154,9 +156,16 @@ class _Arrival:
         raise BuildFailed("the engine does not take the image", where=str(self._engine.endpoint), why=why, hint=hint)
 
     def clear(self) -> None:
-        """Take the temporary tags away, and with them what nothing else holds."""
+        """Take the temporary tags away, and with them what nothing else holds.
+
+        An engine that has an archive whole loads and tags it, whether or not anybody still listens: after an interrupt that tag is
+        waited for, or the image would appear when all is cleared.
+        """
+        with suppress(NoEngine, ImageMissing, EngineRefused):  # a later run sweeps what cannot be removed now
+            if self._unanswered is not None:
+                _wait_for(self._engine, self._unanswered)
         while self._tags:
-            with suppress(NoEngine, ImageMissing, EngineRefused):  # a later run sweeps what cannot be removed now
+            with suppress(NoEngine, ImageMissing, EngineRefused):
                 self._engine.untag(self._tags.pop())
 
     def _send(self, image: Image, advance: Advance) -> None:
@@ -165,15 +174,21 @@ class _Arrival:
         leave_out = frozenset(layer.diff_id for layer in image.layers) - sent.keys()
         tag = f"{self._name}-{len(self._tags)}"
         self._tags.append(tag)
-        self._engine.load_archive(self._counted(archive(image, [tag], self._open_layer, leave_out), advance))
+        try:
+            self._engine.load_archive(self._counted(archive(image, [tag], self._open_layer, leave_out), advance, tag))
+        except EnvlockError:
+            self._unanswered = None  # it answered that it will not, or is gone
+            raise
+        self._unanswered = None
         self.sent |= sent
         self._pending = []
 
-    def _counted(self, pieces: Iterable[bytes], advance: Advance) -> Iterator[bytes]:
+    def _counted(self, pieces: Iterable[bytes], advance: Advance, tag: str) -> Iterator[bytes]:
         for piece in pieces:
             self.bytes_sent += len(piece)
             advance(len(piece))
             yield piece
+        self._unanswered = tag
 
     def _stands(self, identity: str) -> bool:
         """Whether a container can be made of the image, which needs every layer, and what lent its layers to it is still there."""
@@ -187,6 +202,12 @@ class _Arrival:
         present = self._engine.image_ids()
         lent = {diff_id for image in self._there if image.made and image.id in present for diff_id in image.diff_ids}
         return all(layer.diff_id in lent or layer.diff_id in self.sent for layer in self.layers)
+
+
+def _wait_for(engine: Engine, tag: str) -> None:
+    deadline = time.monotonic() + LATE
+    while engine.image(tag) is None and time.monotonic() < deadline:
+        time.sleep(0.1)
 
 
 def _tag_all(engine: Engine, identity: str, tags: Sequence[str]) -> None:

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tarfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
@@ -192,6 +192,31 @@ def test_a_load_that_breaks_off_changes_nothing(loaded: Engine, sample: Sample, 
     kept = loaded.image(TAG)
     assert kept is not None
     assert kept.digest == sample.image.digest
+
+
+def test_an_interrupt_while_the_engine_unpacks_leaves_nothing(any_engine: Engine, sample: Sample, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = {image.id for image in any_engine.images()}
+    heavy = sample.with_layer("heavy", {"data/heavy": os.urandom(30_000_000)})
+    send = any_engine.load_archive
+    sending: list[threading.Thread] = []
+
+    def interrupted(pieces: Iterable[bytes]) -> None:
+        whole = threading.Event()
+
+        def watched() -> Iterator[bytes]:
+            yield from pieces
+            whole.set()
+
+        sending.append(threading.Thread(target=send, args=(watched(),)))
+        sending[0].start()
+        assert whole.wait(60)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(any_engine, "load_archive", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        any_engine.load(heavy.image, [TAG], heavy.open_layer, Silent())
+    sending[0].join()
+    assert {image.id for image in any_engine.images()} == before
 
 
 def test_a_layer_with_other_bytes_is_refused(loaded: Engine, sample: Sample) -> None:
