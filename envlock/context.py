@@ -104,7 +104,7 @@ def _prepare(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / MARK).write_text("written by `envlock render`; may be written again\n")
     # Neither is read by any step, and every byte here would be sent to the engine.
-    (folder / ".dockerignore").write_text(f"{MARK}\nSHA256SUMS\nDockerfile\n")
+    (folder / ".dockerignore").write_text(f"{MARK}\nSHA256SUMS\nDockerfile\nbase-image.tar\n")
 
 
 def _link(blob: Path, path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tarfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,8 +15,6 @@ from envlock.clock import Clock
 from envlock.context import MARK, write_context
 from envlock.errors import BuildFailed
 from envlock.image import Settings, make_image
-from envlock.layers.sandbox import pieces_of
-from envlock.layers.tarfiles import END, padding
 from envlock.lock import ImageBase, Lock
 from envlock.makers import open_foundation
 from envlock.progress import Progress
@@ -27,29 +24,32 @@ if TYPE_CHECKING:
     from envlock.engine import Engine
     from envlock.locking import ChosenLock
 
-_NOT_SENT = frozenset({MARK, ".dockerignore", "SHA256SUMS", "base-image.tar", "Dockerfile"})
-"""What no step reads; the Dockerfile itself goes by a way of its own."""
+_UNREAD = frozenset({MARK, ".dockerignore", "SHA256SUMS", "base-image.tar", "Dockerfile"})
+"""What no step reads."""
+_WAYS = {"body": "through the engine's API", "loopback": "fetched by the engine over loopback", "client": "sent by the Docker client"}
 
 
 @dataclass(frozen=True, slots=True)
 class DockerBuilt:
-    """An image that Docker built. Its id depends on the engine; its file tree does not."""
+    """An image that Docker built. Its id depends on the engine; its file tree does not. `context` says how the context got there."""
 
     id: str
     lock: Lock
     tags: tuple[str, ...]
     log: Path
     seconds: float
+    context: str
 
     def as_json(self) -> dict[str, Any]:
         """What `build --via dockerfile --json` prints."""
         facts = {"image": self.tags[0], "tags": list(self.tags), "id": self.id, "lock_digest": self.lock.digest}
-        return {**facts, "log": str(self.log), "seconds": {"total": round(self.seconds, 2)}}
+        return {**facts, "context": self.context, "log": str(self.log), "seconds": {"total": round(self.seconds, 2)}}
 
     def summary(self) -> str:
         """What people read after `envlock build --via dockerfile`."""
         lines = [f"{self.tags[0]}  built from its Dockerfile, {self.seconds:.1f} s", f"id in this engine {self.id}"]
-        return "\n".join([*lines, f"lock digest       {self.lock.digest}", f"log               {self.log}"])
+        lines += [f"lock digest       {self.lock.digest}", f"context           {_WAYS[self.context]}"]
+        return "\n".join([*lines, f"log               {self.log}"])
 
 
 def docker_tag(lock: Lock) -> str:
@@ -65,6 +65,8 @@ def build_with_docker(
     All that the steps print goes to `log`. Without `from_cache` every step runs, whatever the engine has built before. Raises
     `BuildFailed` with the end of the log, and what writing the context raises.
     """
+    from envlock.engine import BuildContext
+
     lock, clock = chosen.lock, Clock()
     require_platform(lock, engine)
     bundle = open_bundle(lock.shipped, store)
@@ -75,12 +77,12 @@ def build_with_docker(
         with _base(lock, bundle, engine, store, progress) as base:
             text = _starting_from(dockerfile.render(lock, bundle), lock, base)
             try:
-                built = engine.build(lambda: context_tar(folder, text), tags[0], progress, stream, from_cache=from_cache)
+                built = engine.build(BuildContext(folder, text, _UNREAD), tags[0], progress, stream, from_cache=from_cache)
             except BuildFailed as error:
                 raise BuildFailed(error.what, where=error.where, why=error.why, hint=f"{log} has all that its steps printed") from None
         for tag in tags[1:]:
             engine.tag(built.id, tag)
-    return DockerBuilt(built.id, lock, tuple(tags), log, clock.seconds["total"])
+    return DockerBuilt(built.id, lock, tuple(tags), log, clock.seconds["total"], built.context)
 
 
 @contextmanager
@@ -109,24 +111,3 @@ def _starting_from(text: bytes, lock: Lock, base: str) -> bytes:
     if not base:
         return text
     return text.replace(f"\nFROM {dockerfile.base_reference(lock)}\n".encode(), f"\nFROM {base}\n".encode(), 1)
-
-
-def context_tar(folder: Path, text: bytes) -> Iterator[bytes]:
-    """A build context as a tar, in pieces: what the steps read of a folder, sorted, and the Dockerfile's text. The same bytes each time."""
-    yield from (_header("Dockerfile", len(text)), text, padding(len(text)))
-    for path in sorted(folder.rglob("*")):
-        name = path.relative_to(folder).as_posix()
-        if path.is_file() and name not in _NOT_SENT:
-            size = path.stat().st_size
-            yield _header(name, size)
-            with path.open("rb") as stream:
-                yield from pieces_of(stream)
-            yield padding(size)
-    yield END
-
-
-def _header(name: str, size: int) -> bytes:
-    """GNU form, since BuildKit takes a context with PAX headers for a Dockerfile."""
-    entry = tarfile.TarInfo(name)
-    entry.size, entry.mode = size, 0o644
-    return entry.tobuf(tarfile.GNU_FORMAT)

@@ -1,5 +1,6 @@
 """The engine: a Docker-compatible daemon. This package alone imports the Docker SDK."""
 
+from envlock.engine.buildcontext import BuildContext
 from envlock.engine.buildkit import ImageBuilt
 from envlock.engine.client import Engine, EngineInfo, connect
 from envlock.engine.containers import Bind, Container, Executed, Execution, Gpus
@@ -10,6 +11,7 @@ from envlock.engine.wire import Output
 
 __all__ = [
     "Bind",
+    "BuildContext",
     "Container",
     "Endpoint",
     "Engine",

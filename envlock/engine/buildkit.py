@@ -1,8 +1,8 @@
-"""`docker build` with BuildKit through the API alone: the context as a tar, progress as BuildKit tells it, the whole log kept.
+"""`docker build` with BuildKit, through the API where the engine takes a context so: progress as BuildKit tells it, the whole log kept.
 
 The progress is BuildKit's `StatusResponse` (api/services/control/control.proto, field numbers as there), in protobuf and base64 in
-`moby.buildkit.trace` messages. No session is opened: a Dockerfile that needs one (`# syntax=`, secrets, a FROM that the engine does
-not have) fails.
+`moby.buildkit.trace` messages. Through the API no session is opened: a Dockerfile that needs one (`# syntax=`, secrets, a FROM that
+the engine does not have) fails.
 """
 
 from __future__ import annotations
@@ -18,23 +18,24 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, BinaryIO, Literal
 
-from envlock.engine import wire
+from envlock.engine import dockercli, wire
+from envlock.engine.buildcontext import BuildContext
 from envlock.engine.endpoint import Endpoint
 from envlock.engine.faults import Body, of_answer, told
 from envlock.errors import BuildFailed, EngineRefused, EnvlockError
 from envlock.progress import Progress
 
-Context = Callable[[], Iterable[bytes]]
 _TAIL = 20  # lines of the log that an error shows
 _DOING = "building an image"
 
 
 @dataclass(frozen=True, slots=True)
 class ImageBuilt:
-    """A built image: its id in the engine, and how the context got there: in the request, or fetched by the engine from loopback."""
+    """A built image: its id in the engine, and how the context got there: in the request, fetched by the engine from loopback, or sent
+    by the Docker client."""
 
     id: str
-    context: Literal["body", "loopback"]
+    context: Literal["body", "loopback", "client"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ class _Step:
 def build(
     api: Any,
     endpoint: Endpoint,
-    context: Context,
+    context: BuildContext,
     tag: str,
     arguments: Mapping[str, str],
     progress: Progress,
@@ -56,38 +57,54 @@ def build(
     *,
     from_cache: bool = True,
 ) -> ImageBuilt:
-    """Build `Dockerfile` of a context, RUN steps without network, and tag the image.
+    """Build a Dockerfile from its context, RUN steps without network, and tag the image.
 
-    `context` gives the pieces of a tar in USTAR or GNU form (BuildKit takes PAX for a Dockerfile). Every step is said when it ends,
-    all output goes to `log`. Without `from_cache` every step runs, whatever was built before. Containerd stores of Docker 26 do not find
-    a context in the request's body (moby#47717): there the engine is asked to fetch it from a loopback port, which works where it shares
-    this host's network. Raises `BuildFailed` with the end of the log, `EngineRefused` where neither way works, `DiskFull`, `NoEngine`.
+    Every step is said when it ends, all output goes to `log`. Without `from_cache` every step runs, whatever was built before. Containerd
+    stores of Docker 26 do not find a context in the request's body (moby#47717): there the engine is asked to fetch it from a loopback
+    port, which works where it shares this host's network, and else the Docker client is called. Raises `BuildFailed` with the end of the
+    log, `EngineRefused` where no way works, `DiskFull`, `NoEngine`.
     """
     options = {"version": "2", "t": tag, "networkmode": "none", "buildargs": json.dumps(dict(arguments))}
     if not from_cache:
         options["nocache"] = "1"
     try:
-        body = Body(context())
+        body = Body(context.tar())
         with told(endpoint, _DOING, body):
             answer = wire.post(api, "/build", body=body, params=options)
             return ImageBuilt(_follow(api, answer, endpoint, progress, log), "body")
     except EngineRefused as error:
         if "http://build-context-" not in error.why:
             raise
-    if endpoint.socket is None:
-        raise _unreachable(endpoint, "it is on another host")
-    with _serving(context) as url, told(endpoint, _DOING):
+    fetched = _fetched(api, endpoint, context, options, progress, log) if endpoint.socket is not None else None
+    if fetched is not None:
+        return ImageBuilt(fetched, "loopback")
+    client = dockercli.find_client()
+    if client is None:
+        raise _unreachable(endpoint)
+    progress.say(f"this engine takes no context through its API: {client} builds")
+    dockercli.build(client, endpoint, context, tag, arguments, progress, log, from_cache=from_cache)
+    with told(endpoint, _DOING):
+        return ImageBuilt(str(api.inspect_image(tag)["Id"]), "client")
+
+
+def _fetched(
+    api: Any, endpoint: Endpoint, context: BuildContext, options: Mapping[str, str], progress: Progress, log: BinaryIO
+) -> str | None:
+    """The id of the image that the engine makes of a context that it fetches from loopback; None where it has a network of its own."""
+    with _serving(context.tar) as url, told(endpoint, _DOING):
         answer = wire.post(api, "/build", params={**options, "remote": url})
         try:
-            return ImageBuilt(_follow(api, answer, endpoint, progress, log), "loopback")
+            return _follow(api, answer, endpoint, progress, log)
         except EngineRefused as error:
             if url not in error.why:
                 raise
-            raise _unreachable(endpoint, "it has a network of its own") from None
+            return None
 
 
-def _unreachable(endpoint: Endpoint, why: str) -> EngineRefused:
-    hint = "build the rendered context with the client: `docker build --network none DIR` (it needs its buildx component)"
+def _unreachable(endpoint: Endpoint) -> EngineRefused:
+    apart = "it has a network of its own" if endpoint.socket is not None else "it is on another host"
+    why = f"{apart}, and no Docker client on PATH drives BuildKit"
+    hint = "install the client's buildx component (Debian: docker-buildx, Docker's own packages: docker-buildx-plugin), then run it again"
     return EngineRefused("this engine takes no context through its API", where=str(endpoint), why=why, hint=hint)
 
 
@@ -186,7 +203,7 @@ def _fields(raw: bytes) -> Iterator[tuple[int, int | bytes]]:
 
 
 @contextmanager
-def _serving(context: Context) -> Iterator[str]:
+def _serving(tar: Callable[[], Iterable[bytes]]) -> Iterator[str]:
     """The context's URL on a loopback port, under a name that nobody can guess."""
     name = f"/{secrets.token_urlsafe(24)}/context.tar"
 
@@ -198,7 +215,7 @@ def _serving(context: Context) -> Iterator[str]:
             self.send_response(200)
             self.send_header("Content-Type", "application/x-tar")
             self.end_headers()
-            for piece in context():
+            for piece in tar():
                 self.wfile.write(piece)
 
         def log_message(self, format: str, *args: object) -> None:

@@ -17,6 +17,7 @@ from docker import APIClient
 from docker.errors import NotFound
 
 from envlock.engine import buildkit, exported, loading, wire
+from envlock.engine.buildcontext import BuildContext
 from envlock.engine.containers import Bind, Container, Gpus, make_container, remove_container
 from envlock.engine.endpoint import Endpoint, find_endpoint
 from envlock.engine.faults import Body, of_answer, told
@@ -222,7 +223,7 @@ class Engine:
 
     def build(
         self,
-        context: buildkit.Context,
+        context: BuildContext,
         tag: str,
         progress: Progress,
         log: BinaryIO,
@@ -230,7 +231,7 @@ class Engine:
         *,
         from_cache: bool = True,
     ) -> buildkit.ImageBuilt:
-        """Build a Dockerfile with BuildKit, RUN steps without network. `context` gives a tar in USTAR or GNU form, in pieces.
+        """Build a Dockerfile with BuildKit, RUN steps without network, and tag the image.
 
         Every step is said when it ends, all output goes to `log`. Without `from_cache` every step runs again.
         Raises `BuildFailed` with the end of the log, `EngineRefused`.

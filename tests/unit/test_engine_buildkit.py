@@ -5,15 +5,17 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from envlock.engine import Endpoint, buildkit, wire
+from envlock.engine import BuildContext, Endpoint, buildkit, wire
 from envlock.errors import BuildFailed, DiskFull, EngineRefused, EnvlockError
 from envlock.progress import Silent
 
 HERE = Endpoint("unix:///run/docker.sock", "--host")
+CONTEXT = BuildContext(Path("/proc/none"), b"FROM scratch\n")
 
 
 class Steps(Silent):
@@ -57,7 +59,7 @@ def run(monkeypatch: pytest.MonkeyPatch, *messages: dict[str, Any]) -> tuple[bui
     monkeypatch.setattr(wire, "messages", answers)
     steps, log = Steps(), io.BytesIO()
     try:
-        return buildkit.build(None, HERE, lambda: [], "a:b", {}, steps, log), steps.lines, log.getvalue().decode()
+        return buildkit.build(None, HERE, CONTEXT, "a:b", {}, steps, log), steps.lines, log.getvalue().decode()
     except EnvlockError as error:
         error.args = (log.getvalue().decode(),)
         raise

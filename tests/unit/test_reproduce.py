@@ -16,7 +16,8 @@ from stand_in_engine import sample_lock
 from envlock import docker_build, reproduce
 from envlock import lock as locks
 from envlock.config import image_settings
-from envlock.docker_build import DockerBuilt, context_tar
+from envlock.docker_build import DockerBuilt
+from envlock.engine import BuildContext
 from envlock.errors import Exit, ImageDiffers, Problems
 from envlock.image import make_image
 from envlock.layers import Layer
@@ -79,7 +80,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Engine:
     names = iter(("assemble", "dockerfile"))
     monkeypatch.setattr("envlock.engine.temporary_name", lambda: next(names))
     monkeypatch.setattr(reproduce, "load_image", lambda *_: (IMAGE, frozenset()))
-    built = DockerBuilt("sha256:x", LOCK, ("t",), Path("log"), 1.0)
+    built = DockerBuilt("sha256:x", LOCK, ("t",), Path("log"), 1.0, "client")
     monkeypatch.setattr(reproduce, "build_with_docker", lambda *_, from_cache: built if not from_cache else pytest.fail("from the cache"))
     return engine
 
@@ -201,9 +202,10 @@ def test_a_context_is_one_tar_that_depends_on_its_content_alone(tmp_path):
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(content)
-    first = b"".join(context_tar(tmp_path, b"FROM scratch\n"))
+    context = BuildContext(tmp_path, b"FROM scratch\n", frozenset({"SHA256SUMS", ".dockerignore"}))
+    first = b"".join(context.tar())
     (tmp_path / "wheels/a.whl").chmod(0o600)
-    assert b"".join(context_tar(tmp_path, b"FROM scratch\n")) == first
+    assert b"".join(context.tar()) == first
     with tarfile.open(fileobj=io.BytesIO(first)) as tar:
         content = {member.name: tar.extractfile(member).read() for member in tar}
     assert content == {"Dockerfile": b"FROM scratch\n", "wheels/a.whl": b"a" * 700}
