@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 import requests
@@ -24,6 +23,7 @@ from envlock.errors import DownloadDamaged, Exit, FetchError, FileChangedUpstrea
 from envlock.progress import Advance, Progress
 from envlock.store import CHUNK, Incoming, Store
 from envlock.transport import Fault, Transport, fault_of, redact
+from envlock.urls import split_url
 
 Source = str | Path
 OWN_BAR = 20_000_000
@@ -209,7 +209,7 @@ class _Download:
         if isinstance(self.source, Path):
             self._copy(self.source)
         elif self.source.startswith("file:"):
-            self._copy(Path(url2pathname(urlsplit(self.source).path)))
+            self._copy(Path(url2pathname(split_url(self.source).path)))
         else:
             self._download(self.source)
 
@@ -227,7 +227,7 @@ class _Download:
         """Ask again after a transient fault, going on where the last answer broke off. Bytes that turn out wrong are fetched once
         more from the start when there is a chance that it was the way and not the source."""
         failures, wrong, furthest = 0, 0, 0
-        host = urlsplit(url).netloc
+        host = split_url(url).netloc
         while True:
             start = self.blob.size
             try:

@@ -17,13 +17,30 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from envlock import yamlfile
 from envlock.errors import Exit, Finding, LockInvalid, LockMissing, Problems
 from envlock.spec import canonical_json, findings_of
+from envlock.texts import (
+    AptName,
+    EnvValue,
+    InheritedName,
+    InImage,
+    InProject,
+    Line,
+    Name,
+    Platform,
+    PoolPath,
+    PythonVersion,
+    Size,
+    Suite,
+    User,
+    WheelFile,
+    Word,
+)
 
 LOCK_VERSION = 1
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", description="sha256 in hex")]
 Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$", description="sha256 with its prefix")]
-Bytes = Annotated[int, Field(ge=0, description="size in bytes")]
-Seconds = Annotated[int, Field(ge=0, description="seconds since 1970-01-01 UTC")]
+Bytes = Annotated[int, Field(ge=0, lt=2**63, description="size in bytes")]
+Seconds = Annotated[int, Field(ge=0, lt=2**35, description="seconds since 1970-01-01 UTC")]
 
 
 class _Part(BaseModel):
@@ -33,23 +50,23 @@ class _Part(BaseModel):
 class Wheel(_Part):
     """One wheel: found by name in the index that the alias stands for on the host, known by its hash."""
 
-    name: str = Field(description="normalised project name")
-    version: str
-    file: str = Field(description="file name")
+    name: Word = Field(description="normalised project name")
+    version: Word
+    file: WheelFile = Field(description="file name")
     sha256: Sha256
     size: Bytes
-    index: str = Field(description="alias: default, pytorch, local, or a name of the user's")
-    path: str | None = Field(default=None, description="path of the file below its index's file host; helps when it is delisted")
+    index: Line = Field(description="alias: default, pytorch, local, or a name of the user's")
+    path: InProject | None = Field(default=None, description="path of the file below its index's file host; helps when it is delisted")
 
 
 class Deb(_Part):
     """One Debian package file."""
 
-    name: str
-    version: str
-    architecture: str
-    archive: str = Field(description="alias of the archive: debian, debian-security, or a base's own")
-    path: str = Field(description="path in the archive's pool")
+    name: Word
+    version: Word
+    architecture: Word
+    archive: Line = Field(description="alias of the archive: debian, debian-security, or a base's own")
+    path: PoolPath = Field(description="path in the archive's pool")
     sha256: Sha256
     size: Bytes
 
@@ -58,8 +75,8 @@ class DebianBase(_Part):
     """A base layer bootstrapped from locked packages."""
 
     kind: Literal["debian"] = "debian"
-    suite: str
-    snapshot: str = Field(description="date of the newest Release file read, 20261128T201100Z: what to ask a snapshot service for")
+    suite: Suite
+    snapshot: Word = Field(description="date of the newest Release file read, 20261128T201100Z: what to ask a snapshot service for")
     date: Seconds = Field(description="newest date among the packages; times in the layer are clamped to it")
     debs: tuple[Deb, ...]
 
@@ -69,7 +86,7 @@ class Blob(_Part):
 
     digest: Digest
     size: Bytes
-    media_type: str
+    media_type: Line
     diff_id: Digest = Field(description="sha256 of the uncompressed tar")
 
 
@@ -77,20 +94,20 @@ class ImageBase(_Part):
     """A base image from a registry or an archive, by every digest that names it."""
 
     kind: Literal["image", "archive"]
-    reference: str = Field(description="name and tag as the spec has them, or the archive's path beside the spec")
+    reference: Line = Field(description="name and tag as the spec has them, or the archive's path beside the spec")
     index_digest: Digest | None = None
     manifest_digest: Digest
     config_digest: Digest
     config_size: Bytes
     layers: tuple[Blob, ...]
-    environment: dict[str, str] = {}
-    facts: dict[str, str] = Field(default={}, description="what its config says: CUDA_VERSION, NV_CUDNN_VERSION, os-release fields …")
+    environment: dict[InheritedName, EnvValue] = {}
+    facts: dict[Line, Line] = Field(default={}, description="what its config says: CUDA_VERSION, NV_CUDNN_VERSION, os-release fields …")
 
 
 class Apt(_Part):
     """The packages that the base's own apt installs on top, with their whole closure."""
 
-    asked: tuple[str, ...]
+    asked: tuple[AptName, ...]
     date: Seconds
     debs: tuple[Deb, ...]
 
@@ -102,17 +119,17 @@ class Apt(_Part):
 class Stack(_Part):
     """The stack as locked; `stack.py` decides it."""
 
-    torch: str
-    variant: str = Field(description="build of torch: cpu, or cu124 as in the wheel's local version")
-    python: str = Field(description="major and minor")
-    platform: str
-    cuda: str | None = None
-    cudnn: str | None = None
-    nccl: str | None = None
-    triton: str | None = None
-    driver_floor: str | None = Field(default=None, description="oldest driver that can run it")
-    architectures: tuple[str, ...] = Field(default=(), description="sm_XX and compute_XX that the torch wheel has code for")
-    gpus: tuple[str, ...] = Field(default=(), description="compute capabilities of the spec's targets, as sm_XX")
+    torch: Word
+    variant: Word = Field(description="build of torch: cpu, or cu124 as in the wheel's local version")
+    python: PythonVersion = Field(description="major and minor")
+    platform: Platform
+    cuda: Word | None = None
+    cudnn: Word | None = None
+    nccl: Word | None = None
+    triton: Word | None = None
+    driver_floor: Word | None = Field(default=None, description="oldest driver that can run it")
+    architectures: tuple[Word, ...] = Field(default=(), description="sm_XX and compute_XX that the torch wheel has code for")
+    gpus: tuple[Word, ...] = Field(default=(), description="compute capabilities of the spec's targets, as sm_XX")
 
 
 class Settings(_Part):
@@ -127,8 +144,8 @@ class Settings(_Part):
 class CopiedFile(_Part):
     """One file of the spec's `files`, after folders are walked."""
 
-    source: str = Field(description="path beside the spec")
-    to: str = Field(description="path in the image")
+    source: InProject = Field(description="path beside the spec")
+    to: InImage = Field(description="path in the image")
     sha256: Sha256
     size: Bytes
     executable: bool = False
@@ -137,15 +154,15 @@ class CopiedFile(_Part):
 class Run(_Part):
     """How the image is meant to be started."""
 
-    shm_size: str | None = None
-    user: str | None = None
-    workdir: str | None = None
+    shm_size: Size | None = None
+    user: User | None = None
+    workdir: InImage | None = None
 
 
 class Shipped(_Part):
     """What envlock itself puts into the image: the bundle of `bundle.py`, so that another release builds the same bytes."""
 
-    envlock: str = Field(description="the release that made the bundle")
+    envlock: Word = Field(description="the release that made the bundle")
     sha256: Sha256
     size: Bytes
 
@@ -162,10 +179,10 @@ class Lock(_Part):
     """All inputs of one image."""
 
     version: Literal[1] = 1
-    name: str
+    name: Name
     spec: Digest = Field(description="digest of the spec in its canonical form")
     rules: Rules = Rules()
-    tools: dict[str, str] = Field(default={}, description="versions of the tools whose version can change what comes out")
+    tools: dict[Line, Line] = Field(default={}, description="versions of the tools whose version can change what comes out")
     epoch: Seconds = Field(description="the newest input's date; the image's `created`")
     stack: Stack
     base: Annotated[DebianBase | ImageBase, Field(discriminator="kind")]
@@ -173,10 +190,10 @@ class Lock(_Part):
     apt: Apt | None = None
     wheels: tuple[Wheel, ...]
     installer: Wheel = Field(description="the wheel that the Dockerfile's route installs the others with")
-    requirements: dict[str, Sha256] = Field(default={}, description="requirement files that the spec names")
+    requirements: dict[Line, Sha256] = Field(default={}, description="requirement files that the spec names")
     files: tuple[CopiedFile, ...] = ()
     determinism: Settings
-    environment: dict[str, str] = Field(description="the image's whole ENV")
+    environment: dict[InheritedName, EnvValue] = Field(description="the image's whole ENV")
     run: Run = Run()
 
     @property

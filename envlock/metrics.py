@@ -19,6 +19,8 @@ T_95 = (
 )
 """Student's t for a two-sided 95 % interval, by degrees of freedom from 1 to 30. Source: NIST/SEMATECH e-Handbook, 1.3.6.7.2."""
 NORMAL_95 = 1.960
+MOST = 1e150
+"""What is larger is no figure of an experiment, and its square no float."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,7 @@ def _numbers(value: Any, place: str) -> list[tuple[str, float]]:
     if isinstance(value, bool):
         return []
     if isinstance(value, int | float):
-        return [(place or "value", float(value))] if math.isfinite(value) else []
+        return [(place or "value", float(value))] if abs(value) < MOST else []
     if isinstance(value, dict):
         return [found for key, inner in value.items() for found in _numbers(inner, f"{place}.{key}" if place else str(key))]
     if isinstance(value, list):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Literal
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 from urllib.request import url2pathname
 
 from envlock.errors import EnvlockError, FetchError, FileGone, Finding, Severity
@@ -27,6 +27,7 @@ from envlock.resolve.uv import Uv
 from envlock.resolve.wheelsources import WheelSources
 from envlock.store import Store
 from envlock.transport import Fault, Transport, redact
+from envlock.urls import split_url
 
 State = Literal["there", "delisted", "gone", "unknown"]
 _WORKERS = 8
@@ -75,7 +76,7 @@ Job = Callable[[], Outside]
 def _served(url: str, transport: Transport) -> tuple[State, str]:
     """Whether a URL serves something, by its first byte; and what stood in the way."""
     if url.startswith("file:"):
-        return ("there", "") if Path(url2pathname(urlsplit(url).path)).is_file() else ("gone", "there is no such file")
+        return ("there", "") if Path(url2pathname(split_url(url).path)).is_file() else ("gone", "there is no such file")
     try:
         transport.get(url, {"Range": "bytes=0-0"}).close()
     except Fault as fault:
@@ -173,7 +174,7 @@ def _deb_jobs(lock: Lock, store: Store, transport: Transport) -> Iterator[Job]:
 def _deb(deb: Deb, archives: Sequence[str], snapshot: str, transport: Transport, stored: bool) -> Outside:
     """A package that a mirror serves is there; mirrors drop it when a newer one comes, and then a snapshot service may have it."""
     what, path = f"{deb.name} {deb.version}", quote(deb.path, safe="/~")
-    usable = [url for url in archives if urlsplit(url).scheme in ("http", "https", "file")]
+    usable = [url for url in archives if split_url(url).scheme in ("http", "https", "file")]
     if not usable:
         why = "its archive is known to the base image alone" if not archives else "its archive is reached through apt alone"
         return Outside(what, "unknown", deb.archive, why, stored)

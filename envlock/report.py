@@ -7,6 +7,7 @@ from it by `report_forms.py`. Everything here is a value; nothing asks the clock
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -56,7 +57,7 @@ class Fingerprint(_Part):
     """
 
     name: str
-    value: Annotated[str, Field(description="sha256 in hex")]
+    value: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", description="sha256 in hex")]
     depends: dict[str, str] = Field(description="field to value: image, level, self-test and device, as far as the bits depend on them")
 
 
@@ -257,6 +258,8 @@ def without_controls(raw: bytes) -> bytes:
 def _clean(value: Any) -> Any:
     if isinstance(value, str):
         return "".join(letter if letter.isprintable() or letter in "\n\t" else "�" for letter in value)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError("a number in it is not finite, which JSON cannot say")
     if isinstance(value, dict):
         return {_clean(key): _clean(inner) for key, inner in value.items()}
     return [_clean(inner) for inner in value] if isinstance(value, list) else value

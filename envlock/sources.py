@@ -8,6 +8,8 @@ import stat
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
+from pydantic import ValidationError
+
 from envlock import yamlfile
 from envlock.errors import FileUnreadable, UsageError
 from envlock.lock import CopiedFile
@@ -56,6 +58,12 @@ def keep_files(files: tuple[CopiedFile, ...], folder: Path, store: Store) -> Non
 
 def _walk(copy: FileCopy, folder: Path) -> list[CopiedFile]:
     root = folder / copy.source
+    try:
+        root.lstat()
+    except OSError as error:
+        raise FileUnreadable(
+            f"cannot read {copy.source}", where="files", why=error.strerror or str(error), hint="the spec names it"
+        ) from None
     if root.is_dir() and not root.is_symlink():
         inside = (path for path in root.rglob("*") if not LEFT_OUT & set(path.relative_to(root).parts))
         paths = sorted(path for path in inside if path.is_symlink() or not path.is_dir())
@@ -83,4 +91,8 @@ def _file(path: Path, folder: Path, target: PurePosixPath) -> CopiedFile:
     except OSError as error:
         raise FileUnreadable(f"cannot read {name}", where=name, why=error.strerror or str(error), hint="the spec names it") from None
     executable = bool(status.st_mode & 0o100)
-    return CopiedFile(source=name, to=str(target), sha256=digest, size=status.st_size, executable=executable)
+    try:
+        return CopiedFile(source=name, to=str(target), sha256=digest, size=status.st_size, executable=executable)
+    except ValidationError as error:
+        why = error.errors(include_url=False)[0]["msg"]
+        raise UsageError(f"{name} cannot go to {target}", where="files", why=why, hint="let it go to a folder of its own") from None

@@ -8,29 +8,33 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
-import re
-from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from packaging.requirements import InvalidRequirement, Requirement
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Discriminator,
-    Field,
-    GetCoreSchemaHandler,
-    GetJsonSchemaHandler,
-    Tag,
-    ValidationError,
-)
-from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError
-from pydantic_core.core_schema import no_info_after_validator_function
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError
+from pydantic_core import ErrorDetails
 
 from envlock import yamlfile
 from envlock.errors import Exit, Finding, Problems
 from envlock.paper import Paper
+from envlock.texts import (
+    AptName,
+    CudaVersion,
+    DriverVersion,
+    EnvName,
+    EnvValue,
+    InImage,
+    InProject,
+    Matching,
+    Name,
+    PythonVersion,
+    Size,
+    Suite,
+    User,
+    Version,
+    fault,
+)
 
 SPEC_VERSION = "1"
 CANONICAL_FORM = 1
@@ -38,77 +42,15 @@ CANONICAL_FORM = 1
 Level = Literal["off", "seeded", "deterministic", "strict"]
 
 
-def _fault(id_: str, what: str, hint: str = "") -> PydanticCustomError:
-    return PydanticCustomError(id_, "{what}", {"what": what, "hint": hint})
-
-
-@dataclass(frozen=True, slots=True)
-class _Matching:
-    """A rule for text: the pattern that the whole of it matches, in words, and what to write instead. It stands in the JSON Schema too."""
-
-    pattern: str
-    what: str
-    hint: str
-    id: str = "spec-value"
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return no_info_after_validator_function(self.check, handler(source))
-
-    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        return {**handler(schema), "pattern": f"^(?:{self.pattern})$"}
-
-    def check(self, value: str) -> str:
-        """The value itself. Raises a complaint where it does not match."""
-        if not re.fullmatch(self.pattern, value):
-            raise _fault(self.id, f"{value!r} is not {self.what}", self.hint)
-        return value
-
-
 def _requirement(value: str) -> str:
     try:
         parsed = Requirement(value)
     except InvalidRequirement as error:
-        raise _fault("spec-value", f"{value!r} is not a requirement as Python packages are named", str(error).splitlines()[0]) from None
+        raise fault("spec-value", f"{value!r} is not a requirement as Python packages are named", str(error).splitlines()[0]) from None
     if parsed.url is not None:
         hint = "build a wheel of it, put it in a folder and name that folder in pip's or uv's find-links"
-        raise _fault("needs-compiling", f"{value!r} points at a source, not at a published wheel", hint)
+        raise fault("needs-compiling", f"{value!r} points at a source, not at a published wheel", hint)
     return value
-
-
-def _inside_project(value: str) -> str:
-    path = PurePosixPath(value)
-    if path.is_absolute() or ".." in path.parts or not path.parts:
-        raise _fault("file-outside", f"{value!r} leads out of the spec's folder", "name a file or folder below the spec's own folder")
-    return value
-
-
-def _in_image(value: str) -> str:
-    path = PurePosixPath(value)
-    if not path.is_absolute() or ".." in path.parts or "\0" in value:
-        raise _fault("spec-value", f"{value!r} is not an absolute path in the image", "write it as /workspace/src")
-    for taken in ("/proc", "/sys", "/dev", "/opt/venv", "/opt/envlock"):
-        if path == PurePosixPath(taken) or PurePosixPath(taken) in path.parents:
-            raise _fault("spec-value", f"{value!r} lies in {taken}, which is not the spec's to fill", "choose another folder")
-    return value
-
-
-Name = Annotated[
-    str,
-    _Matching(r"[a-z0-9]+(?:[._-][a-z0-9]+)*", "a name for an image", "lower-case letters, digits and single dots, dashes or underscores"),
-]
-PythonVersion = Annotated[str, _Matching(r"3\.\d{1,2}", "a Python version", "write major and minor: 3.11")]
-Version = Annotated[str, _Matching(r"\d+(\.\d+)*([a-z0-9.+-]*)", "a version number", "write it as 2.5.1")]
-CudaVersion = Annotated[str, _Matching(r"cpu|\d+\.\d+(\.\d+)?", "a CUDA version", "write it as 12.4, or cpu for none")]
-DriverVersion = Annotated[str, _Matching(r"\d{3,}(\.\d+){0,2}", "a driver version", "write it as nvidia-smi shows it: 550.54.15")]
-AptName = Annotated[
-    str,
-    _Matching(r"[a-z0-9][a-z0-9+.-]+", "the name of a Debian package", "lower-case letters, digits, plus, minus and dots only", "apt-name"),
-]
-EnvName = Annotated[str, _Matching(r"[A-Za-z_][A-Za-z0-9_]*", "a name for an environment variable", "letters, digits and underscores")]
-EnvValue = Annotated[str, _Matching(r"[^\0\n]*", "a value for an environment variable", "one line, no null byte")]
-Suite = Annotated[str, _Matching(r"[a-z]+", "a Debian release", "write its code name: bookworm")]
-Size = Annotated[str, _Matching(r"\d+[kmg]?", "a size", "write it as 8g or 512m")]
-User = Annotated[str, _Matching(r"\d+(:\d+)?", "a numeric user", "write uid or uid:gid, as 1000:1000")]
 
 
 class _Part(BaseModel):
@@ -125,14 +67,14 @@ class ImageBase(_Part):
     """A base pulled from a registry."""
 
     image: Annotated[
-        str, _Matching(r"[a-z0-9][A-Za-z0-9._:/@-]*", "an image reference", "write it as nvidia/cuda:12.4.1-base-ubuntu22.04")
+        str, Matching(r"[a-z0-9][A-Za-z0-9._:/@-]*", "an image reference", "write it as nvidia/cuda:12.4.1-base-ubuntu22.04")
     ] = Field(description="reference of an image in a registry")
 
 
 class ArchiveBase(_Part):
     """A base read from an image archive beside the spec."""
 
-    archive: Annotated[str, AfterValidator(_inside_project)] = Field(description="a `docker save` or OCI archive")
+    archive: InProject = Field(description="a `docker save` or OCI archive")
 
 
 def _kind_of_base(value: Any) -> str | None:
@@ -187,8 +129,8 @@ class FileCopy(_Part):
     """A file or folder beside the spec, and where it goes in the image."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
-    source: Annotated[str, AfterValidator(_inside_project)] = Field(alias="from", description="file or folder below the spec's own folder")
-    to: Annotated[str, AfterValidator(_in_image)] = Field(description="absolute path in the image")
+    source: InProject = Field(alias="from", description="file or folder below the spec's own folder")
+    to: InImage = Field(description="absolute path in the image")
 
 
 class Run(_Part):
@@ -196,7 +138,7 @@ class Run(_Part):
 
     shm_size: Size | None = Field(default=None, description="size of /dev/shm, as 8g; DataLoader workers need more than Docker's 64m")
     user: User | None = Field(default=None, description="uid or uid:gid that processes run as; root where left out")
-    workdir: Annotated[str, AfterValidator(_in_image)] | None = Field(default=None, description="folder that processes start in")
+    workdir: InImage | None = Field(default=None, description="folder that processes start in")
 
 
 class Spec(_Part):
@@ -213,9 +155,7 @@ class Spec(_Part):
     packages: tuple[Annotated[str, AfterValidator(_requirement)], ...] = Field(
         default=(), description="Python packages as pip reads them; what they need in turn is locked too"
     )
-    requirements: tuple[Annotated[str, AfterValidator(_inside_project)], ...] = Field(
-        default=(), description="requirement files below the spec's own folder"
-    )
+    requirements: tuple[InProject, ...] = Field(default=(), description="requirement files below the spec's own folder")
     apt: tuple[AptName, ...] = Field(default=(), description="Debian packages, by name")
     determinism: Determinism = Field(default=Determinism(), description="what is done so that the same bits are computed every time")
     env: dict[EnvName, EnvValue] = Field(default={}, description="environment variables of the image")

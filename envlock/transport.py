@@ -7,7 +7,7 @@ import re
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlunsplit
 
 import requests
 import urllib3
@@ -15,6 +15,7 @@ import urllib3
 from envlock import __version__
 from envlock.errors import AccessDenied, CertificateRefused, FetchError, FileGone, RateLimited, Unreachable
 from envlock.pipconfig import PipSettings, read_pip_settings
+from envlock.urls import split_url
 
 _RETRIED = frozenset({408, 425, 429, 500, 502, 503, 504})
 LONGEST_PAUSE = 60.0
@@ -57,7 +58,7 @@ class Transport:
     def get(self, url: str, headers: Mapping[str, str] | None = None) -> requests.Response:
         """The response, its body not yet read. Raises `Fault` for whatever is not 200 or 206."""
         session = self._session()
-        trusted = urlsplit(url).hostname in self._settings.trusted_hosts or _host(url) in self._settings.trusted_hosts
+        trusted = split_url(url).hostname in self._settings.trusted_hosts or _host(url) in self._settings.trusted_hosts
         try:
             response = session.get(
                 url,
@@ -113,7 +114,9 @@ class Transport:
 
 def redact(url: str) -> str:
     """A URL as it may be shown: without user, password, query and fragment, which can hold tokens."""
-    parts = urlsplit(url)
+    parts = split_url(url)
+    if url and not any(parts):
+        return "an address that cannot be read"
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
@@ -177,4 +180,4 @@ def fault_of_status(response: requests.Response, url: str) -> Fault:
 
 
 def _host(url: str) -> str:
-    return urlsplit(url).netloc.rpartition("@")[2] or redact(url)
+    return split_url(url).netloc.rpartition("@")[2] or redact(url)

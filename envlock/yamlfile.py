@@ -7,6 +7,7 @@ needs them, and they are how a small file becomes a huge one.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,8 @@ from envlock.errors import Exit, FileUnreadable, Finding, Problems
 
 MAX_BYTES = 16 * 2**20
 MAX_DEPTH = 40
+MOST_PARTS = 200_000  # the largest locks have some 10,000 keys, values, lists and mappings
+MOST_NUMBER = 2**63
 Key = str | int
 Position = tuple[int, int]
 
@@ -51,7 +54,13 @@ class _TextLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignor
 
 
 class _TypedLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    pass
+    """Resolves what JSON has too; a date stays the text that was written."""
+
+
+_TypedLoader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in _TypedLoader.yaml_implicit_resolvers.items()
+}
 
 
 def read_bytes(path: Path) -> bytes:
@@ -61,6 +70,8 @@ def read_bytes(path: Path) -> bytes:
             raw = stream.read(MAX_BYTES + 1)
     except OSError as error:
         raise FileUnreadable(f"cannot read {path}", why=error.strerror or str(error)) from None
+    except ValueError:
+        raise FileUnreadable(f"cannot read {str(path)!r}", why="no file can have that name") from None
     if len(raw) > MAX_BYTES:
         raise FileUnreadable(f"{path} is larger than {MAX_BYTES // 2**20} MiB", why="no spec or lock is that large")
     return raw
@@ -91,7 +102,7 @@ def _parse(raw: bytes, name: str, loader: type[Any], kind: str) -> Document:
     reader = loader(text)
     builder = _Builder(name, kind, reader)
     try:
-        _refuse_aliases_and_depth(text, loader, name, kind, exit_code)
+        _refuse_bombs(text, loader, name, kind, exit_code)
         node = reader.get_single_node()
         data = builder.build(node, ()) if node is not None else None
     except yaml.YAMLError as error:
@@ -107,19 +118,19 @@ def _parse(raw: bytes, name: str, loader: type[Any], kind: str) -> Document:
     return Document(name, data, builder.positions, builder.key_positions)
 
 
-def _refuse_aliases_and_depth(text: str, loader: type[Any], name: str, kind: str, exit_code: Exit) -> None:
+def _refuse_bombs(text: str, loader: type[Any], name: str, kind: str, exit_code: Exit) -> None:
     """Look at the event stream first: it needs no recursion, so that deep nesting cannot exhaust the stack."""
     depth = 0
-    for event in yaml.parse(text, Loader=loader):
+    for count, event in enumerate(yaml.parse(text, Loader=loader)):
         mark = event.start_mark
         where = f"{name}:{mark.line + 1}:{mark.column + 1}" if mark else name
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
             finding = Finding(f"{kind}-syntax", "error", "anchors and aliases are not allowed", where, hint="write the value out")
             raise Problems([finding], exit_code)
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > MAX_DEPTH:
-            finding = Finding(f"{kind}-syntax", "error", f"nested more than {MAX_DEPTH} levels deep", where)
-            raise Problems([finding], exit_code)
+        if depth > MAX_DEPTH or count > MOST_PARTS:
+            what = f"nested more than {MAX_DEPTH} levels deep" if depth > MAX_DEPTH else f"more than {MOST_PARTS} keys and values"
+            raise Problems([Finding(f"{kind}-syntax", "error", what, where)], exit_code)
 
 
 class _Builder:
@@ -141,7 +152,19 @@ class _Builder:
             return [self.build(item, (*path, index)) for index, item in enumerate(node.value)]
         if self.kind == "spec":
             return node.value
-        return self.reader.construct_object(node)
+        return self._scalar(node)
+
+    def _scalar(self, node: yaml.Node) -> str | int | float | bool | None:
+        try:
+            value = self.reader.construct_object(node)
+        except ValueError:  # an integer of thousands of digits
+            value = math.nan
+        numeric = isinstance(value, int | float) and abs(value) < MOST_NUMBER
+        if value is None or isinstance(value, str) or numeric:
+            return value  # type: ignore[no-any-return]
+        where = f"{self.name}:{node.start_mark.line + 1}:{node.start_mark.column + 1}"
+        self.faults.append(Finding(f"{self.kind}-syntax", "error", "this is neither text nor a number of a sensible size", where))
+        return None
 
     def _mapping(self, node: yaml.MappingNode, path: tuple[Key, ...]) -> dict[str, Any]:
         result: dict[str, Any] = {}

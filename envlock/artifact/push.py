@@ -17,7 +17,6 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
-from urllib.parse import urljoin, urlsplit
 
 import requests
 import urllib3
@@ -36,6 +35,7 @@ from envlock.resolve.registry import Repository
 from envlock.spec import canonical_json
 from envlock.store import write_atomically
 from envlock.transport import Fault, fault_of, fault_of_status
+from envlock.urls import join_url, split_url
 
 EMPTY = b"{}"
 OCI_EMPTY = "application/vnd.oci.empty.v1+json"
@@ -78,8 +78,8 @@ class Destination(Repository):
             return
         for attempt in range(1, _ATTEMPTS + 1):
             started = self.send("POST", self._url("blobs/uploads/"), {"Content-Length": "0"}, None)
-            place = urljoin(started.url, started.headers.get("Location", ""))
-            place += ("&" if urlsplit(place).query else "?") + f"digest={digest}"
+            place = join_url(started.url, started.headers.get("Location", ""))
+            place += ("&" if split_url(place).query else "?") + f"digest={digest}"
             with open_blob() as stream:
                 body = _Body(stream, size, advance)
                 try:

@@ -14,6 +14,7 @@ from envlock.artifact.targets import Part
 from envlock.errors import UsageError
 from envlock.image import Image
 from envlock.lock import Digest, Lock, Sha256
+from envlock.texts import InProject
 
 RECORD_VERSION: Final = 1
 
@@ -36,7 +37,7 @@ class _Part(BaseModel):
 class File(_Part):
     """One file of the archive."""
 
-    name: str = Field(description="path in the artifact")
+    name: InProject = Field(description="path in the artifact")
     size: int
     sha256: Sha256
 

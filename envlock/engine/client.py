@@ -11,7 +11,6 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
-from urllib.parse import urlsplit
 
 from docker import APIClient
 from docker.errors import NotFound
@@ -26,6 +25,7 @@ from envlock.engine.owner import LABEL, is_forgotten
 from envlock.errors import EngineRefused
 from envlock.image import Finish, Image, OpenLayer
 from envlock.progress import Progress
+from envlock.urls import split_url
 
 FIRST_ANSWER = 10  # seconds for an engine to take a connection
 ANSWER = 300  # seconds for a short request, on a host that is busy with a build
@@ -71,7 +71,7 @@ def connect(host: str | None = None, environ: Mapping[str, str] = os.environ) ->
 def _knock(endpoint: Endpoint) -> None:
     """See that somebody listens: soon, where a busy engine's first answer may take long. (Of a socket that cannot be connected to, the
     SDK also leaves its own end open.)"""
-    address = urlsplit(endpoint.url)
+    address = split_url(endpoint.url)
     if endpoint.socket is not None:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
             probe.settimeout(FIRST_ANSWER)

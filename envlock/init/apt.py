@@ -8,7 +8,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from envlock.init import names
 from envlock.init.said import Claim, Said
-from envlock.spec import AptName
+from envlock.texts import AptName
 
 COMPILING = "only compiling needs it, and envlock never compiles; what must be compiled needs a wheel of its own"
 NVIDIA = "it is from NVIDIA's archive; the wheels bring CUDA's libraries"

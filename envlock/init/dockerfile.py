@@ -223,6 +223,12 @@ def _take_variable(name: str, value: str, where: str, said: Said) -> None:
         said.env[name] = Claim(value, f"ENV {name}={value}", where)
 
 
+def _is_there(path: Path) -> bool:
+    with suppress(OSError):  # a name that is too long
+        return path.exists()
+    return False
+
+
 def _take_copy(name: str, text: str, where: str, folder: Path, said: Said) -> None:
     words = [word for word in text.split() if not word.startswith("--")]
     words_text = f"{name} {text}".splitlines()[0]
@@ -230,7 +236,7 @@ def _take_copy(name: str, text: str, where: str, folder: Path, said: Said) -> No
         said.leave(words_text, where, "the image is not built on that stage")
     elif re.search(r"://|git@", text):
         said.leave(words_text, where, shell.DOWNLOAD)
-    elif len(words) == 2 and (folder / words[0]).exists() and words[0].strip("./"):
+    elif len(words) == 2 and _is_there(folder / words[0]) and words[0].strip("./"):
         if not words[0].endswith((".txt", ".yml", ".yaml", ".toml")):
             target = words[1] if words[1].startswith("/") else f"{said.workdir or ''}/{words[1].removeprefix('.').lstrip('/')}"
             said.files.append((words[0].removeprefix("./"), target))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
@@ -14,6 +14,7 @@ from envlock.init.said import Claim, Said, Weight, cuda_of_tag
 from envlock.resolve.requirements import logical_lines
 from envlock.resolve.wish import TORCH_FAMILY
 from envlock.stack.packages import target_environment
+from envlock.urls import split_url
 from envlock.yamlfile import read_bytes
 
 NOT_A_WHEEL = "it is no published wheel; build one of it, and put it in a folder that pip's or uv's find-links names"
@@ -70,7 +71,7 @@ def take_option(option: str, value: str, where: str, folder: Path, said: Said, s
         take_place(option, value, where, said)
     elif option in _INCLUDES:
         path = beside(folder, value)
-        if not path.is_file():
+        if not is_file(path):
             said.leave(f"{option} {value}", where, "there is no such file")
         elif option in _INCLUDES[:3] and path not in seen:
             read_file(path, said, seen)
@@ -85,12 +86,20 @@ def take_option(option: str, value: str, where: str, folder: Path, said: Said, s
 def beside(folder: Path, named: str) -> Path:
     """The file that a path in an image or a project stands for here: below the folder, or of that name in it."""
     whole = folder / named.lstrip("/")
-    return whole if whole.is_file() else folder / Path(named).name
+    return whole if is_file(whole) else folder / Path(named).name
+
+
+def is_file(path: Path) -> bool:
+    """Whether a path leads to a file; what can be no path, as a name that is too long, leads to none."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
 
 
 def take_place(option: str, url: str, where: str, said: Said) -> None:
     """Take over an index or a page of links: PyTorch's own say which build of torch is meant."""
-    host, path = urlsplit(url).hostname or "", unquote(urlsplit(url).path)
+    host, path = split_url(url).hostname or "", unquote(split_url(url).path)
     words = f"{option} {url}"
     if host.endswith("download.pytorch.org") or re.search(r"/whl/(?:cu\d{2,3}|cpu)(?:/|$)", path):
         tag = re.search(r"/(cu\d{2,3}|cpu|rocm[\d.]+|xpu|nightly)(?:/|$)", path)
@@ -148,7 +157,7 @@ def _may_hold(requirement: Requirement) -> bool:
 def _take_source(url: str, where: str, said: Said, whole: str = "") -> None:
     """A wheel of torch's family says which build is meant; every other source is left out."""
     try:
-        name, version, _, _ = parse_wheel_filename(unquote(urlsplit(url).path.rpartition("/")[2]))
+        name, version, _, _ = parse_wheel_filename(unquote(split_url(url).path.rpartition("/")[2]))
     except (InvalidWheelFilename, ValueError):
         said.leave(whole or url, where, NOT_A_WHEEL)
         return

@@ -153,7 +153,7 @@ def _take_conda(arguments: list[str], where: str, folder: Path, said: Said) -> N
     for option in ("-f", "--file"):
         if option in arguments[:-1]:
             path = pip.beside(folder, arguments[arguments.index(option) + 1])
-            if path.is_file():
+            if pip.is_file(path):
                 conda.read(path, said)
             else:
                 said.leave(" ".join(arguments), where, "the file is not beside this one; name it too: --from environment.yml")

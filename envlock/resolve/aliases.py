@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from packaging.version import Version
 
@@ -16,6 +16,7 @@ from envlock.resolve.indexes import Indexes
 from envlock.resolve.pages import Pages
 from envlock.resolve.wheelsources import path_by_content
 from envlock.resolve.wish import PythonWish
+from envlock.urls import split_url
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ class Aliases:
         if choice.name in self.wish.family and label:
             return Alias("pytorch", f"whl/{label}/{choice.file}")
         if self._is_pytorchs(choice):
-            return Alias("pytorch", unquote(urlsplit(choice.source).path).lstrip("/"))
+            return Alias("pytorch", unquote(split_url(choice.source).path).lstrip("/"))
         default = self.indexes.default
         if default is not None and self._only_default_can_serve(choice):
             return Alias("default", path_by_content(choice.source))
@@ -78,4 +79,4 @@ class Aliases:
 
 
 def _is_remote(place: str) -> bool:
-    return urlsplit(place).scheme in ("http", "https")
+    return split_url(place).scheme in ("http", "https")

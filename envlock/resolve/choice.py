@@ -8,12 +8,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from packaging.utils import InvalidSdistFilename, InvalidWheelFilename, canonicalize_name, parse_sdist_filename, parse_wheel_filename
 
 from envlock.errors import FileChangedUpstream, NeedsCompiling
 from envlock.resolve.target import Target
+from envlock.urls import split_url
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ def choose(package: Mapping[str, Any], target: Target, preferred: str | None, al
 
 def file_of(wheel: Mapping[str, Any]) -> str:
     """The file name of a pylock entry."""
-    place = str(wheel.get("name") or urlsplit(str(wheel.get("url", ""))).path or wheel.get("path", ""))
+    place = str(wheel.get("name") or split_url(str(wheel.get("url", ""))).path or wheel.get("path", ""))
     return unquote(place.rpartition("/")[2])
 
 

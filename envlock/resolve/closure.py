@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 from urllib.parse import unquote
 
@@ -62,20 +62,28 @@ def choose(apt: Apt, places: Sequence[Place], asked: Sequence[str], system: str)
     for row in paragraphs(apt.run("apt-cache", "show", *names).stdout):
         place = next((place for place in places if place.url + row.get("Filename", "") in urls), None)
         if place is not None and "SHA256" in row:
-            found[row["Package"], row["Architecture"]] = Deb(
-                name=row["Package"],
-                version=row["Version"],
-                architecture=row["Architecture"],
-                archive=place.alias,
-                path=row["Filename"],
-                sha256=row["SHA256"],
-                size=int(row["Size"]),
-            )
+            found[row["Package"], row["Architecture"]] = _deb(row, place.alias, system)
     if len(found) != len(chosen):
         known = {name for name, _ in found}
         lacking = ", ".join(sorted(name for name in names if re.split("[:=]", name)[0] not in known))
         raise FetchError("apt chose packages that its lists do not describe", where=system, why=lacking, hint="try again")
     return tuple(found[key] for key in sorted(found))
+
+
+def _deb(row: Mapping[str, str], archive: str, system: str) -> Deb:
+    try:
+        return Deb(
+            name=row["Package"],
+            version=row["Version"],
+            architecture=row["Architecture"],
+            archive=archive,
+            path=row["Filename"],
+            sha256=row["SHA256"],
+            size=int(row["Size"]),
+        )
+    except (KeyError, ValueError):
+        what = f"the package lists describe {row.get('Package', 'a package')!r} in a way that cannot be locked"
+        raise FetchError(what, where=system, hint="take its archive out of the sources, or report it to those who keep it") from None
 
 
 def _selector(file: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 import os
 import shutil
@@ -39,7 +38,7 @@ def find_credentials(registry: str, say: Say, environ: Mapping[str, str] = os.en
         config = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         say(f"{path} cannot be read ({type(error).__name__}): asking {registry} without credentials")
         return None
     if not isinstance(config, dict):
@@ -78,7 +77,7 @@ def _from_file(auths: Mapping[str, Any], names: tuple[str, ...]) -> Credentials 
         return Credentials(identity_token=str(row["identitytoken"]))
     try:
         user, colon, password = base64.b64decode(str(row.get("auth") or "")).decode().partition(":")
-    except (binascii.Error, UnicodeDecodeError):
+    except ValueError:
         return None
     return Credentials(user, password.rstrip("\0")) if colon else None
 
@@ -94,7 +93,7 @@ def _ask_helper(helper: str, server: str, registry: str, say: Say, environ: Mapp
             [path, "get"], input=server.encode(), capture_output=True, timeout=_HELPER_SECONDS, check=False, env=dict(environ)
         )
         answer = _table(json.loads(done.stdout)) if done.returncode == 0 else {}
-    except (OSError, ValueError, subprocess.TimeoutExpired):
+    except (OSError, ValueError, RecursionError, subprocess.TimeoutExpired):
         say(f"the credential helper {program} does not work: asking {registry} without it")
         return None
     if not answer.get("Secret"):

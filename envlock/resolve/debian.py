@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Lock
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from envlock import debfile
 from envlock.errors import EnvlockError, FetchError, FileGone, Unreachable
@@ -26,6 +26,7 @@ from envlock.resolve import aptget, archives
 from envlock.resolve.archives import Archive
 from envlock.resolve.closure import choose
 from envlock.store import Store
+from envlock.urls import split_url
 
 BASE_PACKAGES = ("python3", "ca-certificates")
 """What a base has beside Debian's minimal system: the release's own Python (torch's wheels bring their own libgomp, and apt
@@ -93,7 +94,7 @@ def deb_sources(deb: Deb, suite: str, platform: str, snapshot: str = "") -> Iter
     # An index escapes what a URL may not hold; servers know the plus sign either way, apt asks for it escaped.
     path = quote(deb.path, safe="/~")
     for url in dict.fromkeys([*urls, *([earlier] if earlier else [])]):
-        if plain and urlsplit(url).scheme in _DOWNLOADABLE:
+        if plain and split_url(url).scheme in _DOWNLOADABLE:
             yield url + path
         else:
             with TemporaryDirectory(prefix="envlock-") as folder:

@@ -13,12 +13,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlsplit, urlunsplit
+from urllib.parse import quote, urlunsplit
 
 from envlock.pipconfig import PipSettings, read_pip_settings
 from envlock.resolve.pages import local_path
 from envlock.resolve.uv import Uv
 from envlock.transport import redact
+from envlock.urls import split_url
 
 PYTORCH = "https://download.pytorch.org"
 RESERVED = frozenset({"default", "pytorch", "local"})
@@ -44,7 +45,7 @@ class Indexes:
     @property
     def folders(self) -> tuple[Path, ...]:
         """The find-links places that are folders here."""
-        return tuple(local_path(place) for place in self.find_links if urlsplit(place).scheme not in ("http", "https"))
+        return tuple(local_path(place) for place in self.find_links if split_url(place).scheme not in ("http", "https"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,7 @@ def read_indexes(uv: Uv, environ: Mapping[str, str] = os.environ) -> Indexes:
         elif option == "--extra-index-url":
             extra.append(value)
         elif option == "--find-links":
-            find_links.append(value if urlsplit(value).scheme else str(Path(value).absolute()))
+            find_links.append(value if split_url(value).scheme else str(Path(value).absolute()))
     named = {own.names[_plain(url)]: url for url in extra if _plain(url) in own.names}
     return Indexes(
         default=default,
@@ -120,11 +121,11 @@ def _environment(environ: Mapping[str, str], pip: PipSettings, own: _UvSettings)
 
 def _exists(place: str) -> bool:
     """Whether a place can be asked at all: pip passes over folders that are absent, uv would stop."""
-    return urlsplit(place).scheme in ("http", "https") or local_path(place).is_dir()
+    return split_url(place).scheme in ("http", "https") or local_path(place).is_dir()
 
 
 def _as_uv_reads(place: str) -> str:
-    return place if urlsplit(place).scheme in ("http", "https") else str(local_path(place).absolute())
+    return place if split_url(place).scheme in ("http", "https") else str(local_path(place).absolute())
 
 
 def _uv_settings(environ: Mapping[str, str], here: Path) -> _UvSettings:
@@ -134,7 +135,7 @@ def _uv_settings(environ: Mapping[str, str], here: Path) -> _UvSettings:
     has_strategy = bool(environ.get("UV_INDEX_STRATEGY"))
     for entry in environ.get("UV_INDEX", "").split():
         name, equals, url = entry.partition("=")
-        if equals and not urlsplit(name).scheme and name not in RESERVED:
+        if equals and not split_url(name).scheme and name not in RESERVED:
             names.setdefault(_plain(url), name)
     for config in _uv_configs(environ, here):
         pip: dict[str, Any] = next(iter(_dicts([config.get("pip")])), {})
@@ -189,7 +190,7 @@ def _with_variables(url: str, name: str, environ: Mapping[str, str]) -> str:
     """The URL with the credentials that uv reads from UV_INDEX_<NAME>_USERNAME and _PASSWORD, when it has none of its own."""
     prefix = "UV_INDEX_" + "".join(c if c.isalnum() else "_" for c in name.upper())
     user, password = environ.get(f"{prefix}_USERNAME", ""), environ.get(f"{prefix}_PASSWORD", "")
-    parts = urlsplit(url)
+    parts = split_url(url)
     if "@" in parts.netloc or not (user or password):
         return url
     return urlunsplit(parts._replace(netloc=f"{quote(user, safe='')}:{quote(password, safe='')}@{parts.netloc}"))

@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from html.parser import HTMLParser
 from pathlib import Path
-from urllib.parse import unquote, urljoin, urlsplit, urlunsplit
+from urllib.parse import unquote, urlunsplit
 from urllib.request import url2pathname
 
 from packaging.utils import canonicalize_name
 
 from envlock.errors import FetchError, FileGone, Unreachable
 from envlock.transport import Transport, redact
+from envlock.urls import join_url, split_url
 
 _JSON = "application/vnd.pypi.simple.v1+json"
 _ACCEPT = f"{_JSON}, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.01"
@@ -47,7 +48,7 @@ class Pages:
 
     def links(self, place: str) -> tuple[Offer, ...]:
         """The files that a find-links place has: the URL of a page, or a folder. A folder that is absent has none."""
-        if urlsplit(place).scheme in ("http", "https"):
+        if split_url(place).scheme in ("http", "https"):
             return self._once(place)
         folder = local_path(place)
         try:
@@ -87,12 +88,12 @@ class Pages:
 
 def local_path(place: str) -> Path:
     """The path of a folder that is given as a path or as a `file:` URL."""
-    return Path(url2pathname(urlsplit(place).path)) if place.startswith("file:") else Path(place)
+    return Path(url2pathname(split_url(place).path)) if place.startswith("file:") else Path(place)
 
 
 def with_credentials(url: str, index: str) -> str:
     """`url` with the index's user and password, when both are on the same host and it has none of its own (as pip does)."""
-    there, here = urlsplit(index), urlsplit(url)
+    there, here = split_url(index), split_url(url)
     user, _, host = there.netloc.rpartition("@")
     if user and here.netloc == host:
         return urlunsplit(here._replace(netloc=there.netloc))
@@ -100,7 +101,7 @@ def with_credentials(url: str, index: str) -> str:
 
 
 def _local_page(url: str) -> tuple[Offer, ...]:
-    path = Path(url2pathname(urlsplit(url).path)) / "index.html"
+    path = Path(url2pathname(split_url(url).path)) / "index.html"
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
@@ -109,7 +110,8 @@ def _local_page(url: str) -> tuple[Offer, ...]:
 
 
 def _offers(links: Iterable[tuple[str, str | None, str]], base: str, index: str) -> tuple[Offer, ...]:
-    return tuple(Offer(name, with_credentials(urljoin(base, href.partition("#")[0]), index), sha256) for href, sha256, name in links)
+    placed = ((name, join_url(base, href.partition("#")[0]), sha256) for href, sha256, name in links)
+    return tuple(Offer(name, with_credentials(url, index), sha256) for name, url, sha256 in placed if url)
 
 
 class _Links(HTMLParser):
@@ -134,8 +136,8 @@ def _html_links(text: str) -> list[tuple[str, str | None, str]]:
     parser.feed(text)
     found = []
     for href in parser.hrefs:
-        whole = urljoin(parser.base, href) if parser.base else href
+        whole = join_url(parser.base, href) if parser.base else href
         address, _, fragment = whole.partition("#")
         sha256 = fragment.removeprefix("sha256=") if fragment.startswith("sha256=") else None
-        found.append((whole, sha256, unquote(urlsplit(address).path.rpartition("/")[2])))
+        found.append((whole, sha256, unquote(split_url(address).path.rpartition("/")[2])))
     return found

@@ -11,7 +11,7 @@ import re
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlencode
 
 import requests
 import urllib3
@@ -33,6 +33,7 @@ from envlock.resolve.credentials import Credentials, find_credentials
 from envlock.resolve.manifests import ACCEPTED
 from envlock.resolve.reference import DOCKER_HUB, ImageReference
 from envlock.transport import Fault, Transport, fault_of, redact
+from envlock.urls import split_url
 
 _CLIENT = "envlock"
 
@@ -119,7 +120,7 @@ class Repository(Transport):
             raise self.explained(error) from None
 
     def _is_ours(self, url: str) -> bool:
-        return urlsplit(url).netloc == self.reference.host
+        return split_url(url).netloc == self.reference.host
 
     def _url(self, path: str) -> str:
         return f"{self._reached()}/v2/{self.reference.repository}/{path}"
@@ -169,8 +170,8 @@ class Repository(Transport):
 
     def _token(self, challenge: Mapping[str, str], credentials: Credentials | None) -> str:
         realm = challenge.get("realm", "")
-        host = urlsplit(realm).netloc
-        if urlsplit(realm).scheme != "https" and not (self.reference.is_loopback and urlsplit(realm).scheme == "http"):
+        host = split_url(realm).netloc
+        if split_url(realm).scheme != "https" and not (self.reference.is_loopback and split_url(realm).scheme == "http"):
             why = f"it sends clients to {redact(realm) or 'nowhere'} to log in, without TLS"
             raise Fault(AccessDenied(f"{self.reference.registry} cannot be trusted with credentials", why=why), transient=False)
         wanted = {"service": challenge.get("service", ""), "scope": f"repository:{self.reference.repository}:{self.actions}"}

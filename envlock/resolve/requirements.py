@@ -10,12 +10,12 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from envlock.errors import Exit, Finding, Problems
+from envlock.urls import split_url
 from envlock.yamlfile import read_bytes
 
 _AGREED = ("--only-binary", "--prefer-binary", "--require-hashes", "--use-feature")
@@ -70,7 +70,7 @@ class _Reader:
         elif option in ("-c", "--constraint"):
             self.read(path.parent / value, constraint=True)
         elif option in _PLACES:
-            if not (urlsplit(value).hostname or "").endswith("download.pytorch.org"):
+            if not (split_url(value).hostname or "").endswith("download.pytorch.org"):
                 why = "a lock names no place, so that a mirror or an offline folder serves as well"
                 hint = "move it to pip.conf or uv.toml of the machine; the lock then names the index by its alias"
                 self._fault("requirement-option", f"{_PLACES[option]} cannot stand in a requirement file", where, why, hint)

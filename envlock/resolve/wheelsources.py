@@ -6,13 +6,14 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
-from urllib.parse import quote, urlsplit, urlunsplit
+from urllib.parse import quote, urlunsplit
 
 from envlock.errors import FetchError, FileGone
 from envlock.fetch import Source
 from envlock.lock import Wheel
 from envlock.resolve.indexes import Indexes
 from envlock.resolve.pages import Offer, Pages, with_credentials
+from envlock.urls import split_url
 
 # Where the default index keeps a file: by the BLAKE2b-256 of its bytes, so a path that holds on every machine.
 _BY_CONTENT = re.compile(r"packages/[0-9a-f]{2}/[0-9a-f]{2}/[0-9a-f]{60}/[^/]+$")
@@ -61,7 +62,7 @@ class WheelSources:
         elif wheel.index != "local":
             yield partial(self._unknown_alias, wheel)
         for place in indexes.find_links:
-            if urlsplit(place).scheme in ("http", "https"):
+            if split_url(place).scheme in ("http", "https"):
                 yield partial(self._in_links, place, wheel)
         for index in (*indexes.unnamed, *indexes.named.values()):
             yield partial(self._in_index, index, wheel)
@@ -85,7 +86,7 @@ class WheelSources:
         if wheel.path is not None:
             offers = offers or self._pages.project(index, _EVERYWHERE)
             for offer in offers[:1]:
-                parts = urlsplit(offer.url)
+                parts = split_url(offer.url)
                 prefix = _BY_CONTENT.sub("", parts.path) if _BY_CONTENT.search(parts.path) else "/"
                 yield urlunsplit(parts._replace(path=prefix + quote(wheel.path), query="", fragment=""))
 
@@ -108,5 +109,5 @@ def _named(offers: tuple[Offer, ...], wheel: Wheel) -> Iterator[Source]:
 
 def path_by_content(url: str) -> str | None:
     """The path below the file host that names a file by its content, when `url` ends in one."""
-    match = _BY_CONTENT.search(urlsplit(url).path)
+    match = _BY_CONTENT.search(split_url(url).path)
     return match[0] if match else None

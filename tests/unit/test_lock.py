@@ -11,7 +11,7 @@ from sample_locks import built_of, cpu_lock, cuda_lock
 
 from envlock import lock as locks
 from envlock.errors import EnvlockError, Exit, LockInvalid, LockMissing, Problems, exit_code_of
-from envlock.lock import LockFile
+from envlock.lock import CopiedFile, LockFile
 
 
 @pytest.mark.parametrize("lock", [cpu_lock(), cuda_lock()], ids=["cpu", "cuda"])
@@ -97,6 +97,44 @@ def test_a_lock_that_is_missing(tmp_path) -> None:
     with pytest.raises(LockMissing) as caught:
         locks.read(tmp_path / "cpu.lock.yaml")
     assert "envlock lock cpu.yaml" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("wheels", 0, "file"), "../../../../root/.bashrc.whl"),
+        (("wheels", 0, "file"), "-r.whl"),
+        (("wheels", 0, "name"), "a\nRUN id"),
+        (("wheels", 0, "path"), "/etc/passwd"),
+        (("base", "suite"), "--customize-hook=id"),
+        (("base", "debs", 0, "path"), "../../x.deb"),
+        (("apt", "asked", 0), "-oAPT::Update::Pre-Invoke=id"),
+        (("stack", "python"), "3.11; id"),
+        (("stack", "torch"), "2.5.1\nRUN id"),
+        (("stack", "platform"), "linux"),
+        (("files", 0, "source"), "../secret"),
+        (("files", 0, "to"), "/opt/venv/bin/python"),
+        (("files", 0, "to"), "/dev/x"),
+        (("environment",), {"A": "1\nRUN id"}),
+        (("environment",), {"A B": "1"}),
+        (("run", "user"), "1000\nRUN id"),
+        (("run", "workdir"), "work"),
+        (("shipped", "envlock"), "1\nRUN id"),
+        (("name",), "../x"),
+        (("epoch",), 10**12),
+    ],
+)
+def test_what_becomes_a_path_an_argument_or_a_line_is_held_to_its_kind(path: tuple[str | int, ...], value: object) -> None:
+    file = CopiedFile(source="src/a", to="/workspace/a", sha256="0" * 64, size=1)
+    inputs = json.loads(cuda_lock(files=(file,)).json_bytes)
+    locks.parse(json.dumps(inputs).encode(), "x.lock.yaml")
+    part = inputs
+    for key in path[:-1]:
+        part = part[key]
+    part[path[-1]] = value
+    with pytest.raises(Problems) as caught:
+        locks.parse(json.dumps(inputs).encode(), "x.lock.yaml")
+    assert {finding.id for finding in caught.value.findings} == {"lock-invalid"}
 
 
 def test_hashes_are_hashes() -> None:
