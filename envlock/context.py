@@ -48,7 +48,7 @@ def write_context(
     with open_foundation(lock, bundle, open_engine, store, progress) as foundation:
         if isinstance(lock.base, DebianBase):
             blobs["base.tar"] = _hex(foundation.base_layers[0].diff_id)
-        elif lock.base.kind == "archive":
+        elif lock.base.starts_as_archive:
             _write_archive(lock, foundation, folder / "base-image.tar")
         if lock.apt is not None:
             foundation.fetch_apt(lock.apt)

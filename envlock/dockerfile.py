@@ -14,7 +14,7 @@ from jinja2 import BaseLoader, Environment, StrictUndefined
 from envlock.bundle import Bundle
 from envlock.config import image_labels
 from envlock.layers.wheels import WheelGroup, wheel_groups
-from envlock.lock import DebianBase, ImageBase, Lock
+from envlock.lock import LASTING, DebianBase, ImageBase, Lock
 
 TEMPLATE = "templates/Dockerfile.j2"
 WIDTH = 132
@@ -62,8 +62,10 @@ def _base(lock: Lock) -> Mapping[str, Any]:
     if isinstance(lock.base, DebianBase):
         title = f"Debian {lock.base.suite}, bootstrapped from {len(lock.base.debs)} locked packages"
         return {"title": title, "tar": "base.tar", "reference": ""}
-    if lock.base.kind == "archive":
-        title = f"From the archive {lock.base.reference}; once: docker load -i base-image.tar"
+    if lock.base.starts_as_archive:
+        plain = f"From {lock.base.reference} without its {lock.base.facts.get(LASTING)}, which a Dockerfile would pass on"
+        source = f"From the archive {lock.base.reference}" if lock.base.kind == "archive" else plain
+        title = f"{source}; once: docker load -i base-image.tar"
         return {"title": title, "tar": "", "reference": archive_tag(lock.base)}
     repository = lock.base.reference.partition("@")[0]
     name, colon, tag = repository.rpartition(":")

@@ -90,6 +90,10 @@ class Blob(_Part):
     diff_id: Digest = Field(description="sha256 of the uncompressed tar")
 
 
+LASTING = "lasting"
+"""The fact of a base image that names what a Dockerfile starting from it cannot take back."""
+
+
 class ImageBase(_Part):
     """A base image from a registry or an archive, by every digest that names it."""
 
@@ -102,6 +106,11 @@ class ImageBase(_Part):
     layers: tuple[Blob, ...]
     environment: dict[InheritedName, EnvValue] = {}
     facts: dict[Line, Line] = Field(default={}, description="what its config says: CUDA_VERSION, NV_CUDNN_VERSION, os-release fields …")
+
+    @property
+    def starts_as_archive(self) -> bool:
+        """Whether a Dockerfile starts from an archive of the base's layers, not from the image itself in its registry."""
+        return self.kind == "archive" or LASTING in self.facts
 
 
 class Apt(_Part):

@@ -166,11 +166,11 @@ def plan(subject: Subject, choices: Choices) -> dict[str, int]:
 
 
 def _base_size(subject: Subject) -> int:
-    """Bytes of the base as a tar in the Dockerfile's context: of all its layers; a base in a registry is not put there."""
+    """Bytes of the base as a tar in the Dockerfile's context: of all its layers; a base in a registry is mostly not put there."""
     base = subject.lock.base
     if isinstance(base, DebianBase):
         return subject.image.layers[0].size
-    return sum(layer.size for layer in subject.image.layers[: len(base.layers)]) if base.kind == "archive" else 0
+    return sum(layer.size for layer in subject.image.layers[: len(base.layers)]) if base.starts_as_archive else 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -145,7 +145,7 @@ def _blobs(base: ImageBase) -> list[Blob]:
 
 def _with_facts(base: ImageBase, store: Store, progress: Progress) -> ImageBase:
     """The base with what its os-release says; reads, and so checks, every layer."""
-    return base.model_copy(update={"facts": os_release_facts(os_release_of(base.layers, store, progress))})
+    return base.model_copy(update={"facts": {**base.facts, **os_release_facts(os_release_of(base.layers, store, progress))}})
 
 
 def _hex(digest: str) -> str:

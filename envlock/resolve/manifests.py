@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from envlock.errors import BaseUnfit, DamagedArchive
-from envlock.lock import Blob, ImageBase
+from envlock.lock import LASTING, Blob, ImageBase
 
 OCI_INDEX = "application/vnd.oci.image.index.v1+json"
 OCI_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
@@ -18,6 +18,9 @@ ACCEPTED = (OCI_INDEX, DOCKER_LIST, OCI_MANIFEST, DOCKER_MANIFEST)
 
 # ENV of NVIDIA's images that says what they hold; a moved tag is told by these.
 TELLING = ("CUDA_VERSION", "NV_CUDNN_VERSION", "NV_LIBNCCL_PACKAGE_VERSION", "NVIDIA_REQUIRE_CUDA", "PYTHON_VERSION", "PYTORCH_VERSION")
+# Settings that every image inherits which a Dockerfile builds on another, and the instructions that make them: no instruction takes
+# ONBUILD or VOLUME back, and a SHELL is in force from the first RUN on (Dockerfile reference; BuildKit's dockerfile2llb, dispatchFrom).
+INHERITED = {"Healthcheck": "HEALTHCHECK", "OnBuild": "ONBUILD", "Shell": "SHELL", "StopSignal": "STOPSIGNAL", "Volumes": "VOLUME"}
 LARGEST = 4 * 2**20  # bytes of a manifest or config (OCI distribution specification 1.1, "Pushing Manifests")
 
 
@@ -129,7 +132,7 @@ def image_base(
                 for row, diff_id in zip(manifest.layers, diff_ids, strict=True)
             ),
             "environment": environment_of(document),
-            "facts": dict(facts),
+            "facts": {**facts, **(lasting_settings(document) if kind == "image" else {})},
         }
     )
 
@@ -138,6 +141,13 @@ def environment_of(config: Mapping[str, Any]) -> dict[str, str]:
     """The ENV of a config."""
     lines = (config.get("config") or {}).get("Env") or []
     return dict(sorted(str(line).partition("=")[::2] for line in lines))
+
+
+def lasting_settings(config: Mapping[str, Any]) -> dict[str, str]:
+    """The fact that names the instructions whose settings would go from the base into what is built on it; empty where there are none."""
+    settings = config.get("config") or {}
+    instructions = [instruction for name, instruction in INHERITED.items() if settings.get(name)]
+    return {LASTING: ", ".join(instructions)} if instructions else {}
 
 
 def os_release_facts(text: str) -> dict[str, str]:

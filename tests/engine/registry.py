@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 
 def why_not() -> str | None:
@@ -44,6 +46,28 @@ def running_registry(htpasswd: str = "") -> Iterator[str]:
         finally:
             process.terminate()
             process.wait()
+
+
+def push(target: str, tars: Sequence[Path], settings: Mapping[str, Any], platform: str) -> None:
+    """Put an image of these layers into a registry at `HOST/NAME:TAG`, with these settings (`config` of its config) as they are."""
+    with tempfile.TemporaryDirectory(prefix="envlock-push-") as folder:
+        blobs = Path(folder, "blobs/sha256")
+        blobs.mkdir(parents=True)
+
+        def described(content: Path | dict[str, Any], media_type: str) -> dict[str, Any]:
+            raw = json.dumps(content).encode() if isinstance(content, dict) else content.read_bytes()
+            digest = hashlib.sha256(raw).hexdigest()
+            (blobs / digest).write_bytes(raw)
+            return {"mediaType": f"application/vnd.oci.image.{media_type}", "digest": f"sha256:{digest}", "size": len(raw)}
+
+        layers = [described(tar, "layer.v1.tar") for tar in tars]
+        system, _, architecture = platform.partition("/")
+        rootfs = {"type": "layers", "diff_ids": [layer["digest"] for layer in layers]}
+        config = described({"os": system, "architecture": architecture, "config": settings, "rootfs": rootfs}, "config.v1+json")
+        manifest = described({"schemaVersion": 2, "config": config, "layers": layers}, "manifest.v1+json")
+        Path(folder, "oci-layout").write_text('{"imageLayoutVersion": "1.0.0"}')
+        Path(folder, "index.json").write_text(json.dumps({"schemaVersion": 2, "manifests": [manifest]}))
+        subprocess.run(["skopeo", "copy", "--quiet", "--dest-tls-verify=false", f"oci:{folder}", f"docker://{target}"], check=True)
 
 
 def _wait_for(host: str, process: subprocess.Popen[bytes], log: Path) -> None:

@@ -13,13 +13,14 @@ from envlock.dockerfile import render
 from envlock.lock import Lock
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
-from sample_locks import ARCHIVE, REGISTRY, cpu_lock, cuda_lock
+from sample_locks import ARCHIVE, LASTING, REGISTRY, cpu_lock, cuda_lock
 
 LOCKS = {
     "cpu": cpu_lock(),
     "cuda": cuda_lock(),
     "image-base": cuda_lock(base=REGISTRY, apt=None),
     "archive-base": cpu_lock(base=ARCHIVE),
+    "lasting-base": cpu_lock(base=LASTING),
 }
 
 

@@ -7,6 +7,7 @@ import hashlib
 import io
 import json
 import tarfile
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,6 +38,7 @@ class FakeImage:
     environment: tuple[str, ...] = ("PATH=/usr/bin", "CUDA_VERSION=12.4.1", "NVIDIA_REQUIRE_CUDA=cuda>=12.4")
     platform: str = "linux/amd64"
     docker: bool = False
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def config(self) -> bytes:
@@ -44,7 +46,7 @@ class FakeImage:
         document: dict[str, Any] = {
             "os": system,
             "architecture": architecture,
-            "config": {"Env": list(self.environment)},
+            "config": {"Env": list(self.environment), **self.settings},
             "rootfs": {"type": "layers", "diff_ids": [digest(layer) for layer in self.layers]},
         }
         return json.dumps(document | ({"variant": variant[0]} if variant else {})).encode()

@@ -39,6 +39,7 @@ ARCHIVE = ImageBase(
     environment={"PATH": "/usr/local/bin:/usr/bin", "LD_LIBRARY_PATH": "/usr/local/cuda/lib64"},
 )
 REGISTRY = ARCHIVE.model_copy(update={"kind": "image", "reference": "nvidia/cuda:12.4.1-base-ubuntu22.04"})
+LASTING = REGISTRY.model_copy(update={"reference": "lab/notebook:3", "facts": {"lasting": "ONBUILD, VOLUME"}})
 
 
 def cpu_lock(**changes: Any) -> Lock:

@@ -36,3 +36,9 @@ def test_a_committed_lock_names_no_host_and_no_place(spec: Path) -> None:
     text = lock_path_of(spec).read_text()
     for word in ("://", "/root", "/home", "/work", "/tmp", "localhost"):
         assert word not in text
+
+
+@pytest.mark.parametrize("spec", EXAMPLES, ids=lambda path: path.stem)
+def test_a_dockerfile_fits_on_a_page(spec: Path) -> None:
+    dockerfile = lock_path_of(spec).with_name(f"{spec.stem}.Dockerfile")
+    assert len(dockerfile.read_text().splitlines()) < 60

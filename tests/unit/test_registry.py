@@ -191,6 +191,14 @@ def test_the_uppermost_os_release_counts(registry: Registry, store: Store) -> No
     assert resolve(registry.put("team/base", "1", image), store).facts == {"ID": "debian"}
 
 
+def test_what_a_dockerfile_would_pass_on_is_named(registry: Registry, store: Store) -> None:
+    settings = {"OnBuild": ["RUN x"], "Volumes": {"/data": {}}, "Shell": None, "Healthcheck": {}, "User": "x", "Entrypoint": ["x"]}
+    base = resolve(registry.put("team/base", "1", FakeImage(settings=settings)), store)
+    assert base.facts["lasting"] == "ONBUILD, VOLUME"
+    assert base.starts_as_archive
+    assert not resolve(registry.put("team/base", "2", IMAGE), store).starts_as_archive
+
+
 def test_a_deleted_base_builds_from_the_store(registry: Registry, store: Store) -> None:
     base = resolve(registry.put("team/base", "1", IMAGE), store)
     registry.server.routes.clear()
