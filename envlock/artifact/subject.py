@@ -179,7 +179,7 @@ class _Saved:
 def _copied(source: BinaryIO, path: Path) -> str:
     """Write a stream to a file; its digest."""
     hasher = hashlib.sha256()
-    with path.open("wb") as target, explained_when_full(path.parent, 0):
+    with explained_when_full(path.parent, 0), path.open("wb") as target:
         while chunk := source.read(CHUNK):
             hasher.update(chunk)
             target.write(chunk)

@@ -87,7 +87,7 @@ class OneFile:
         self._file.close()
 
     def finish(self) -> tuple[Part, ...]:
-        with self._file, explained_when_full(self._path.parent, 0):
+        with explained_when_full(self._path.parent, 0), self._file:
             self._file.truncate(self._position)
         self._unfinished.replace(self._path)
         return (Part(self._path.name, self._position, self._hash.hexdigest()),)

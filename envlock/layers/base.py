@@ -12,11 +12,12 @@ import platform
 import pwd
 import shlex
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -26,6 +27,7 @@ from envlock.layers import Layer
 from envlock.layers.canonical import Entry, Tree, difference, write_layer
 from envlock.layers.volatile import without_volatile
 from envlock.lock import Deb, DebianBase
+from envlock.memory import spare_memory
 from envlock.progress import Progress
 from envlock.resolve.archives import mmdebstrap_missing
 from envlock.resolve.debian import fetch_debs
@@ -34,7 +36,10 @@ from envlock.store import Store, explained_when_full
 NO_SOURCES = "# the packages of this system come from an envlock lock; it names no mirror\n"
 
 _OWNER = ".belongs-to"
+_SYSTEM = "system"
 _HERE = "/envlock-packages"
+_NEEDED_BYTES = 1_500_000_000
+_MEMORY_KEPT_FREE = 3_000_000_000
 _ENVIRONMENT = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
     "HOME": "/nonexistent",
@@ -50,11 +55,12 @@ _NAME_SOURCE = (
 _HURRY = 'mkdir -p "$1/etc/dpkg/dpkg.cfg.d" && echo force-unsafe-io > "$1/etc/dpkg/dpkg.cfg.d/envlock"'
 _SLOW_DOWN = 'rm "$1/etc/dpkg/dpkg.cfg.d/envlock"'
 _FORGET_SOURCE = f"""rm -rf "$1{_HERE}" && printf %s {shlex.quote(NO_SOURCES)} > "$1/etc/apt/sources.list\""""
+# The system lies in memory while it is made, in the namespace of mmdebstrap, and goes with it: dpkg waits for a disk some hundred times.
+_IN_MEMORY = f'mount -t tmpfs -o size={_NEEDED_BYTES},mode=711 envlock {_SYSTEM} 2>/dev/null; exec "$@"'
 _MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 # Folders that are links into /usr since Debian 12; bootstrapping programs make them before the first package comes.
 _MERGED = {"amd64": ("bin", "sbin", "lib", "lib64"), "arm64": ("bin", "sbin", "lib")}
 _UNMERGED_SUITES = frozenset({"bullseye"})
-_NEEDED_BYTES = 1_500_000_000
 
 
 def bootstrap(base: DebianBase, store: Store, progress: Progress, target: BinaryIO) -> Layer:
@@ -78,7 +84,7 @@ def bootstrap(base: DebianBase, store: Store, progress: Progress, target: Binary
         packages = folder / "packages"
         _lay_out(base.debs, store, packages)
         command = _command(base, architecture, mode, packages)
-        with (folder / "content").open("w+b") as content, explained_when_full(folder, _NEEDED_BYTES):
+        with explained_when_full(folder, _NEEDED_BYTES), (folder / "content").open("w+b") as content:
             tree = _run(command, mode, base.date, room, folder / "log", content)
             entries = [_dated(entry, base.date) for entry in without_volatile(tree)]
             return write_layer(entries, target, title, advance=advance)
@@ -149,7 +155,7 @@ def _room(folder: Path, mode: str) -> Iterator[Path]:
     """
     if mode == "root":
         room = folder / "room"
-        room.mkdir()
+        (room / _SYSTEM).mkdir(parents=True)
         yield room
         return
     above = Path(os.environ.get("TMPDIR") or "/var/tmp")
@@ -157,8 +163,9 @@ def _room(folder: Path, mode: str) -> Iterator[Path]:
     for left in above.glob(f"{prefix}*"):
         _sweep(left)
     room = above / f"{prefix}{folder.name}"
-    room.mkdir()
-    room.chmod(0o711)
+    for made in (room, room / _SYSTEM):
+        made.mkdir()
+        made.chmod(0o711)
     try:
         (room / _OWNER).symlink_to(folder)
         yield room
@@ -216,27 +223,36 @@ def _command(base: DebianBase, architecture: str, mode: str, packages: Path) -> 
     ]
 
 
-def _guard(mode: str) -> list[str]:
-    """What makes mmdebstrap end with this process, even when that is killed, with nothing left mounted.
+@dataclass(frozen=True, slots=True)
+class _Guard:
+    """What mmdebstrap is started by, so that it ends with this process and leaves nothing mounted; `ending` is the signal that ends it."""
 
-    As root, mounts and processes live in namespaces that the kernel takes down (a container may lack the right to make them;
+    command: tuple[str, ...]
+    ending: signal.Signals
+
+
+def _guard(mode: str) -> _Guard:
+    """As root, mounts and processes live in namespaces that the kernel takes down (a container may lack the right to make them;
     it then has none to mount either). In unshare mode mmdebstrap has namespaces of its own, and removes on SIGTERM what an
     ordinary user could not.
     """
     if mode == "unshare":
-        return ["setpriv", "--pdeathsig", "TERM"]
-    isolated = ["unshare", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child"]
-    allowed = subprocess.run([*isolated, "true"], stdin=subprocess.DEVNULL, capture_output=True, check=False).returncode == 0
-    return ["setpriv", "--pdeathsig", "KILL", *(isolated if allowed else ())]
+        return _Guard(("setpriv", "--pdeathsig", "TERM"), signal.SIGTERM)
+    isolated = ("unshare", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child")
+    if subprocess.run([*isolated, "true"], stdin=subprocess.DEVNULL, capture_output=True, check=False).returncode != 0:
+        return _Guard(("setpriv", "--pdeathsig", "KILL"), signal.SIGTERM)
+    in_memory = ("sh", "-c", _IN_MEMORY, "sh") if spare_memory() > _NEEDED_BYTES + _MEMORY_KEPT_FREE else ()
+    return _Guard(("setpriv", "--pdeathsig", "KILL", *isolated, *in_memory), signal.SIGKILL)
 
 
 def _run(command: Sequence[str], mode: str, date: int, room: Path, log: Path, content: BinaryIO) -> tuple[Entry, ...]:
     """Run mmdebstrap and take in the tree that it writes; the files' bytes go to `content`."""
-    environment = {**_ENVIRONMENT, "SOURCE_DATE_EPOCH": str(date), "TMPDIR": str(room)}
+    guard = _guard(mode)
+    environment = {**_ENVIRONMENT, "SOURCE_DATE_EPOCH": str(date), "TMPDIR": str(room / _SYSTEM)}
     with (
         log.open("w+b") as messages,
         subprocess.Popen(
-            [*_guard(mode), *command],
+            [*guard.command, *command],
             env=environment,
             cwd=room,
             umask=0o022,
@@ -251,7 +267,7 @@ def _run(command: Sequence[str], mode: str, date: int, room: Path, log: Path, co
         except DamagedArchive:
             entries = ()
         except BaseException:
-            process.terminate()
+            process.send_signal(guard.ending)
             raise
         if process.wait() != 0:
             raise _failed(log.read_text(encoding="utf-8", errors="replace"), room)
