@@ -13,6 +13,7 @@ from envlock import dockerfile
 from envlock.bundle import open_bundle
 from envlock.clock import Clock
 from envlock.config import image_settings
+from envlock.damage import blamed_on_inputs
 from envlock.errors import BuildFailed, ImageDiffers, Problems, exit_code_of
 from envlock.errors import EnvlockError as Error
 from envlock.fetch import fetch_all
@@ -127,7 +128,11 @@ def load_image(
     if chosen.spec_folder is not None:
         keep_files(lock.files, chosen.spec_folder, store)
     bundle = open_bundle(lock.shipped, store)
-    with store.scratch() as folder, LayerMaker(lock, bundle, engine, store, progress, folder, clock) as maker:
+    with (
+        blamed_on_inputs(lock, store),
+        store.scratch() as folder,
+        LayerMaker(lock, bundle, engine, store, progress, folder, clock) as maker,
+    ):
 
         def finish(layers: tuple[Layer, ...]) -> Image:
             image = make_image(layers, image_settings(lock))

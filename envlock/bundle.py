@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 
 import envlock
-from envlock.errors import FileGone
+from envlock.errors import DownloadDamaged, FileGone
 from envlock.lock import Shipped
 from envlock.store import Store
 
@@ -63,11 +63,17 @@ def own_shipped() -> Shipped:
 
 
 def open_bundle(shipped: Shipped, store: Store) -> Bundle:
-    """The bundle that a lock names. Raises `FileGone` where neither this envlock nor the store has it."""
+    """The bundle that a lock names. Raises `FileGone` where neither this envlock nor the store has it, `DownloadDamaged` where the store's
+    is another."""
     if shipped.sha256 == own_shipped().sha256:
         return read_bundle(own_bundle())
     if store.has(shipped.sha256):
-        return read_bundle(store.path(shipped.sha256).read_bytes())
+        raw = store.path(shipped.sha256).read_bytes()
+        if hashlib.sha256(raw).hexdigest() != shipped.sha256:
+            what, where = f"the bundle of envlock {shipped.envlock} in the store is damaged", str(store.path(shipped.sha256))
+            hint = "remove it, and take it out of an artifact again"
+            raise DownloadDamaged(what, where=where, why="its sha256 is not its name", hint=hint)
+        return read_bundle(raw)
     what = f"the lock ships the self-test of envlock {shipped.envlock}, which this envlock ({envlock.__version__}) does not have"
     hint = f"build with envlock {shipped.envlock}, from an artifact that holds it, or lock the spec again"
     raise FileGone(what, why=f"bundle sha256 {shipped.sha256[:12]}…", hint=hint)

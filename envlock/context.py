@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from envlock import dockerfile
 from envlock.bundle import Bundle
+from envlock.damage import require_undamaged
 from envlock.errors import LockStale, UsageError
 from envlock.fetch import fetch_all
 from envlock.image import Settings, archive, make_image
@@ -36,13 +37,15 @@ def write_context(
     """Write Dockerfile, wheels, base, scripts and SHA256SUMS below `folder`, which is new, empty or an earlier context.
 
     Wheels are hard links into the store where the file system allows it. Raises `UsageError` for a folder that holds other things,
-    and what fetching and bootstrapping raise. The engine is asked for only where the store lacks a layer that must be made in it.
+    `Problems` for inputs that are damaged in the store, and what fetching and bootstrapping raise. The engine is asked for only where
+    the store lacks a layer that must be made in it.
     """
     lock = chosen.lock
     _prepare(folder)
     if chosen.spec_folder is not None:
         keep_files(lock.files, chosen.spec_folder, store)
     fetch_all([wheel_wanted(wheel) for wheel in (*lock.wheels, lock.installer)], store, progress)
+    require_undamaged(lock, store)
     blobs = {f"wheels/{wheel.file}": wheel.sha256 for wheel in lock.wheels}
     blobs[f"installer/{lock.installer.file}"] = lock.installer.sha256
     with open_foundation(lock, bundle, open_engine, store, progress) as foundation:

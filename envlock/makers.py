@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 from envlock import dockerfile
 from envlock.bundle import Bundle
 from envlock.clock import Clock
+from envlock.damage import require_whole
 from envlock.errors import BuildFailed, EnvlockError, HostNotReady, Problems, exit_code_of
 from envlock.fetch import fetch_all
 from envlock.foundation import Foundation, OpenContainer
@@ -209,6 +210,7 @@ class LayerMaker:
             yield layer
 
     def _plan(self, number: int) -> Plan:
+        require_whole(self._groups[number].wheels, self._store)
         with self._mutex:
             installed, build, container = self._installed[number], self._python_build, self._container
         python = self._lock.stack.python

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from envlock import lock as locks
 from envlock.build import load_image, require_platform
 from envlock.clock import Clock
+from envlock.damage import damage_of, names_of
 from envlock.docker_build import build_with_docker, docker_tag
-from envlock.errors import DownloadDamaged, Exit, Finding, ImageDiffers, Problems
+from envlock.errors import Exit, ImageDiffers, Problems
 from envlock.inventory import inputs_of
 from envlock.lock import DebianBase, Lock
 from envlock.progress import Progress
@@ -234,12 +235,10 @@ def take_over(lock: Lock, files_from: Source, store: Store, fresh: Store) -> Non
             digest.removeprefix("sha256:") for digest in (lock.base.config_digest, *(blob.digest for blob in lock.base.layers))
         }
     wanted = inputs_of(lock) if files_from == "store" else inputs_of(lock) & without_upstream
-    names = dict(_names(lock))
-    damaged = []
+    names, damaged = names_of(lock), []
     for sha256 in sorted(wanted):
         if store.has(sha256) and not _taken(store, fresh, sha256):
-            what = f"{names.get(sha256, sha256)} in the store is damaged"
-            damaged.append(Finding(DownloadDamaged.id, "error", what, str(store.path(sha256)), "its sha256 is not its name", "remove it"))
+            damaged.append(damage_of(sha256, names[sha256], store))
     if damaged:
         raise Problems(damaged, Exit.FILE)
 
@@ -255,17 +254,6 @@ def _taken(store: Store, fresh: Store, sha256: str) -> bool:
         os.link(store.path(sha256), target)
     fresh.add(store.path(sha256), sha256)
     return True
-
-
-def _names(lock: Lock) -> Iterator[tuple[str, str]]:
-    """What people call each input, by its sha256."""
-    for wheel in (*lock.wheels, lock.installer):
-        yield wheel.sha256, wheel.file
-    for deb in (*(lock.base.debs if isinstance(lock.base, DebianBase) else ()), *(lock.apt.debs if lock.apt else ())):
-        yield deb.sha256, f"{deb.name} {deb.version}"
-    for file in lock.files:
-        yield file.sha256, file.source
-    yield lock.shipped.sha256, "the bundle of envlock " + lock.shipped.envlock
 
 
 def keep_rootfs(chosen: ChosenLock, image_digest: str | None, rootfs_digest: str) -> None:

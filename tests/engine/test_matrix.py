@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -25,14 +25,14 @@ from envlock.config import LOCK_LABEL
 from envlock.context import write_context
 from envlock.docker_build import build_with_docker, docker_tag
 from envlock.engine import Engine, loading
-from envlock.errors import ImageDiffers
+from envlock.errors import EnvlockError, Exit, ImageDiffers, Problems, exit_code_of
 from envlock.foundation import debian_layer
 from envlock.image import Settings, archive, make_image
 from envlock.layers import Layer
 from envlock.layers.canonical import Entry, Tree, write_layer
 from envlock.layers.sandbox import stream_of
-from envlock.lock import Built, ImageBase
-from envlock.locking import ChosenLock
+from envlock.lock import Built, Deb, ImageBase, Lock
+from envlock.locking import ChosenLock, find_lock
 from envlock.makers import open_foundation
 from envlock.progress import Silent
 from envlock.resolve import aptget
@@ -44,6 +44,7 @@ from envlock.rootfs import read_rootfs
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 from debian_archive import Package, archive_routes, signing_key
 from loopback import serving
+from test_runtime_layer import stored
 
 pytestmark = [
     pytest.mark.network,
@@ -127,7 +128,8 @@ def locked(tiny_session: Tiny, engine: Engine, tmp_path_factory: pytest.TempPath
     numpy = resolve_wheels(PythonWish(("numpy",), python=PYTHON, platform=tiny.lock.stack.platform), tiny.store, Silent())
     found = {"Debian, git, numpy": with_apt(tiny.with_lock(wheels=(*tiny.lock.wheels, *numpy)), engine, "git")}
     with base_image(tiny, folder) as base, registry.running_registry() as host:
-        odd = tiny.with_lock(base=base.pushed(f"{host}/lab/odd:1", ODD, tiny), wheels=(wheel,))
+        source = stored(tiny.store, "/workspace/train.py", b"print(1)\n")
+        odd = tiny.with_lock(base=base.pushed(f"{host}/lab/odd:1", ODD, tiny), wheels=(wheel,), files=(source,))
         found["registry, two packages, a wheel"] = with_apt(odd, engine, "lab-tool")
         found["archive"] = tiny.with_lock(base=base.archived(folder / "base.tar", tiny), wheels=(wheel,))
     (folder / "base.tar").unlink()
@@ -236,3 +238,80 @@ def test_nothing_of_a_base_config_gets_into_an_image_that_the_client_builds(
                 assert rootfs(engine, f"{tiny.lock.name}:client") == rootfs(engine, tiny.tag)
             finally:
                 engine.remove(start.removeprefix("FROM "))
+
+
+def named(debs: tuple[Deb, ...], name: str) -> str:
+    return next(deb.sha256 for deb in debs if deb.name == name)
+
+
+# By kind of input: the lock that has one, its sha256 there, and what it is called. `build` reads all but the last three: what it does
+# without cannot get into an image.
+INPUTS: dict[str, tuple[str, Callable[[Lock], str], str]] = {
+    "a wheel": ("archive", lambda lock: lock.wheels[0].sha256, "tiny-1-py3-none-any.whl"),
+    "a package of the base": ("Debian, git, numpy", lambda lock: named(lock.base.debs, "coreutils"), "coreutils "),
+    "a package of the spec": ("registry, two packages, a wheel", lambda lock: named(lock.apt.debs, "lab-data"), "lab-data 1.0"),
+    "a layer of the base": ("archive", lambda lock: lock.base.layers[-1].digest[7:], "a layer of base.tar"),
+    "a file of the spec": ("registry, two packages, a wheel", lambda lock: lock.files[0].sha256, "src/train.py"),
+    "the config of the base": ("archive", lambda lock: lock.base.config_digest[7:], "the config of base.tar"),
+    "the installer": ("archive", lambda lock: lock.installer.sha256, "installer-"),
+    "the bundle": ("archive", lambda lock: lock.shipped.sha256, "the bundle of envlock"),
+}
+ROUTES = [("assemble", kind) for kind in list(INPUTS)[:5]] + [("dockerfile", kind) for kind in INPUTS]
+
+
+@pytest.mark.parametrize(("route", "kind"), ROUTES)
+def test_a_flipped_byte_in_any_input_is_named(route: str, kind: str, engine: Engine, locked: dict[str, Tiny], tmp_path: Path) -> None:
+    lock, digest_of, name = INPUTS[kind]
+    tiny = replace(locked[lock].with_lock(name="envlock-tiny-flipped"), lock_path=tmp_path / "lock.yaml")
+    store = copied_store(tiny.store, tmp_path / "store", facts=kind != "a package of the base")
+    path = store.path(digest_of(tiny.lock))
+    raw = bytearray(path.read_bytes())
+    raw[len(raw) // 2] ^= 1
+    path.unlink()
+    path.write_bytes(raw)
+    chosen = ChosenLock(tiny.written(), tiny.lock, None)
+    builds = {
+        "assemble": lambda: build_image(chosen, engine, store, Silent()),
+        "dockerfile": lambda: build_with_docker(chosen, engine, store, Silent(), (docker_tag(tiny.lock),), tmp_path / "log"),
+    }
+    with pytest.raises(Problems) as caught:
+        builds[route]()
+    (finding,) = caught.value.findings
+    assert exit_code_of(caught.value) == Exit.FILE
+    assert finding.what.startswith(name)
+    assert finding.what.endswith(" in the store is damaged")
+    assert finding.where == str(path)
+    assert engine.image(tiny.tag) is None
+
+
+def test_a_flipped_bit_in_the_mode_of_a_wheels_script_is_named(engine: Engine, locked: dict[str, Tiny], tmp_path: Path) -> None:
+    """No checksum in a wheel covers it."""
+    tiny = locked["Debian, git, numpy"]
+    (wheel,) = [wheel for wheel in tiny.lock.wheels if wheel.name == "other"]
+    store = copied_store(tiny.store, tmp_path / "store")
+    tiny = replace(tiny.with_lock(name="envlock-tiny-flipped", apt=None, wheels=(wheel,)), lock_path=tmp_path / "lock.yaml")
+    path = store.path(wheel.sha256)
+    raw = bytearray(path.read_bytes())
+    row = raw.rindex(b"other-1.data/scripts/other-script") - 46  # its row in the central directory (APPNOTE.TXT 4.3.12)
+    raw[row + 40] ^= 0b1000000  # of its external attributes, the owner's right to execute
+    path.unlink()
+    path.write_bytes(raw)
+    with pytest.raises(Problems, match=wheel.file):
+        build_image(ChosenLock(tiny.written(), tiny.lock, None), engine, store, Silent())
+
+
+@pytest.mark.parametrize("kind", ["a wheel", "a package of the base", "a layer of the base"])
+def test_a_flipped_digit_in_a_lock_is_named(
+    kind: str, engine: Engine, locked: dict[str, Tiny], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No source has a file with that sha256."""
+    lock, digest_of, name = INPUTS[kind]
+    sha256 = digest_of(locked[lock].lock)
+    path = tmp_path / "lock.yaml"
+    path.write_text(locked[lock].written().read_text().replace(sha256, sha256[:-1] + ("1" if sha256[-1] == "0" else "0")))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    with pytest.raises(EnvlockError) as caught:
+        build_image(find_lock(path), engine, copied_store(locked[lock].store, tmp_path / "store", facts=False), Silent())
+    assert exit_code_of(caught.value) == Exit.FILE
+    assert name.removeprefix("a layer of ") in " ".join(finding.what for finding in caught.value.findings)

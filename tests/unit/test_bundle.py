@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from envlock import bundle
-from envlock.errors import FileGone
+from envlock.errors import DownloadDamaged, FileGone
 from envlock.lock import Shipped
 from envlock.store import Store
 
@@ -64,6 +64,17 @@ def test_the_bundle_of_another_release_comes_from_the_store(tmp_path: Path) -> N
         blob.write(older)
     shipped = Shipped(envlock="0.0.1", sha256=hashlib.sha256(older).hexdigest(), size=len(older))
     assert bundle.open_bundle(shipped, store).below("lib") == {"envlock/__init__.py": b"older"}
+
+
+def test_a_damaged_bundle_of_another_release_is_not_taken(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    with store.incoming() as blob:
+        blob.write(bundle.own_bundle() + b"of another release")
+    path = store.path(blob.sha256)
+    path.unlink()
+    path.write_bytes(bundle.own_bundle() + b"of another releasE")
+    with pytest.raises(DownloadDamaged, match="the bundle of envlock 0.0.9 in the store is damaged"):
+        bundle.open_bundle(Shipped(envlock="0.0.9", sha256=blob.sha256, size=1), store)
 
 
 def test_a_bundle_that_is_nowhere(tmp_path: Path) -> None:
