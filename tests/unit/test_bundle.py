@@ -73,7 +73,7 @@ def test_a_damaged_bundle_of_another_release_is_not_taken(tmp_path: Path) -> Non
     path = store.path(blob.sha256)
     path.unlink()
     path.write_bytes(bundle.own_bundle() + b"of another releasE")
-    with pytest.raises(DownloadDamaged, match="the bundle of envlock 0.0.9 in the store is damaged"):
+    with pytest.raises(DownloadDamaged, match=r"the bundle of envlock 0\.0\.9 in the store is damaged"):
         bundle.open_bundle(Shipped(envlock="0.0.9", sha256=blob.sha256, size=1), store)
 
 
