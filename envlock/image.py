@@ -96,7 +96,7 @@ def remade(diff_ids: Sequence[str], settings: Settings) -> Image | None:
     try:
         rows = json.loads(settings.labels.get(LAYERS_LABEL, ""))
         layers = [Layer(diff_id, int(row["size"]), str(row["holds"])) for diff_id, row in zip(diff_ids, rows, strict=True)]
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         return None
     return make_image(layers, settings)
 

@@ -25,6 +25,7 @@ from envlock.engine.faults import Body, of_answer, told
 from envlock.errors import BuildFailed, EngineRefused, EnvlockError
 from envlock.progress import Progress
 
+_VARINT = 70  # bits of the longest: ten bytes
 _TAIL = 20  # lines of the log that an error shows
 _DOING = "building an image"
 
@@ -170,7 +171,7 @@ def _seconds(raw: int | bytes | None) -> float | None:
         return None
     fields = dict(_fields(raw))
     whole, nanos = (fields.get(number, 0) for number in (1, 2))
-    return int(whole) + int(nanos) / 1e9
+    return whole + nanos / 1e9 if isinstance(whole, int) and isinstance(nanos, int) else None
 
 
 def _fields(raw: bytes) -> Iterator[tuple[int, int | bytes]]:
@@ -180,13 +181,14 @@ def _fields(raw: bytes) -> Iterator[tuple[int, int | bytes]]:
     def varint() -> int:
         nonlocal at
         value, shift = 0, 0
-        while True:
+        while shift < _VARINT:
             byte = raw[at]
             at += 1
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
                 return value
             shift += 7
+        raise IndexError
 
     try:
         while at < len(raw):

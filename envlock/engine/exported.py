@@ -10,6 +10,7 @@ from typing import Any
 from envlock.errors import EngineRefused
 from envlock.image import digest_of
 from envlock.layers.sandbox import stream_of
+from envlock.resolve.manifests import rows, table
 
 SMALL = 4 * 2**20  # bytes; no config or manifest is larger (the OCI distribution specification's limit)
 
@@ -17,17 +18,22 @@ SMALL = 4 * 2**20  # bytes; no config or manifest is larger (the OCI distributio
 def config_digest(pieces: Iterable[bytes], identity: str, platform: str) -> str:
     """The image digest of the saved image that a containerd store calls `identity`: from its manifest, through an index if need be."""
     documents: dict[str, dict[str, Any]] = {}
-    for raw in _small_files(pieces):
-        try:
-            document = json.loads(raw)
-        except ValueError:
-            continue
-        if isinstance(document, dict):
-            documents[digest_of(raw)] = document
-        found = _follow(documents, identity, platform)
-        if found is not None:
-            return found
+    try:
+        for raw in _small_files(pieces):
+            documents[digest_of(raw)] = table(_json(raw))
+            found = _follow(documents, identity, platform)
+            if found is not None:
+                return found
+    except tarfile.TarError as error:
+        raise EngineRefused("the archive of an image that the engine saved cannot be read", where=identity, why=str(error)) from None
     raise EngineRefused("the saved image does not contain its own manifest", where=identity)
+
+
+def _json(raw: bytes) -> Any:
+    try:
+        return json.loads(raw)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _follow(documents: dict[str, dict[str, Any]], identity: str, platform: str) -> str | None:
@@ -35,11 +41,11 @@ def _follow(documents: dict[str, dict[str, Any]], identity: str, platform: str) 
     if document is None:
         return None
     if "config" in document:
-        return str(document["config"]["digest"])
-    for entry in document.get("manifests", ()):
-        said = entry.get("platform") or {}
-        named = "/".join(filter(None, (said.get("os"), said.get("architecture"), said.get("variant"))))
-        if named in ("", platform) and (found := _follow(documents, entry["digest"], platform)):
+        return str(table(document["config"]).get("digest"))
+    for entry in map(table, rows(document.get("manifests"))):
+        said = table(entry.get("platform"))
+        named = "/".join(str(said[key]) for key in ("os", "architecture", "variant") if said.get(key))
+        if named in ("", platform) and (found := _follow(documents, str(entry.get("digest")), platform)):
             return found
     return None
 

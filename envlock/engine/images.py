@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from envlock.errors import EngineRefused
 from envlock.image import Image, Settings, remade
 
 
@@ -39,7 +40,18 @@ class EngineImage:
 
 
 def read_image(told: Mapping[str, Any], *, named_by_config: bool) -> EngineImage:
-    """The image from an engine's inspect answer; graph drivers name images by their config, containerd stores by their manifest."""
+    """The image from an engine's inspect answer; graph drivers name images by their config, containerd stores by their manifest.
+
+    Raises `EngineRefused` for an answer that is not of the Engine API's form.
+    """
+    try:
+        return _read(told, named_by_config=named_by_config)
+    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError):
+        hint = "remove the image, or look at it with `docker image inspect`"
+        raise EngineRefused("what the engine says of an image cannot be read", where=str(told.get("Id"))[:80], hint=hint) from None
+
+
+def _read(told: Mapping[str, Any], *, named_by_config: bool) -> EngineImage:
     config = told.get("Config") or {}
     settings = Settings(
         platform="/".join(filter(None, (told["Os"], told["Architecture"], told.get("Variant")))),

@@ -11,7 +11,7 @@ from typing import IO, Any
 from envlock.errors import BaseUnfit, DamagedArchive, FileUnreadable
 from envlock.image import OCI_CONFIG, OCI_LAYER, OCI_MANIFEST, digest_of
 from envlock.progress import Advance
-from envlock.resolve.manifests import LARGEST, Descriptor, Manifest, choose, is_index, read_json, read_manifest
+from envlock.resolve.manifests import LARGEST, Descriptor, Manifest, choose, diff_ids_of, is_index, read_json, read_manifest, rows, table
 from envlock.spec import canonical_json
 from envlock.store import CHUNK, Store
 
@@ -53,11 +53,11 @@ class _Archive:
     def oci(self, platform: str) -> tuple[str | None, Manifest]:
         """The image of an OCI layout, whose index.json may name the image, its platforms, or an index of these."""
         layout = read_json(self._text("index.json"), f"index.json of {self._name}")
-        entries = [entry for entry in layout.get("manifests") or () if isinstance(entry, dict) and entry.get("digest")]
+        entries = [entry for entry in rows(layout.get("manifests")) if isinstance(entry, dict) and entry.get("digest")]
         if any(entry.get("platform") for entry in entries):
             digest, index_digest = choose(layout, platform, self._name), None
         else:
-            names = [str((entry.get("annotations") or {}).get("org.opencontainers.image.ref.name") or "") for entry in entries]
+            names = [str(table(entry.get("annotations")).get("org.opencontainers.image.ref.name") or "") for entry in entries]
             digest, index_digest = self._one([str(entry["digest"]) for entry in entries], names), None
         raw = self._document(digest)
         if is_index(document := read_json(raw, f"a manifest of {self._name}")):
@@ -71,12 +71,11 @@ class _Archive:
     def docker(self) -> Manifest:
         """The image of a `docker save` archive without an OCI layout."""
         listed = self._text("manifest.json")
-        images = read_json(b'{"images":' + listed + b"}", f"manifest.json of {self._name}")["images"]
-        config = self._text(
-            self._one([str(image.get("Config")) for image in images], [tag for image in images for tag in image.get("RepoTags") or ()])
-        )
-        diff_ids = (read_json(config, f"the config of {self._name}").get("rootfs") or {}).get("diff_ids") or []
-        names = [str(layer) for layer in images[0].get("Layers") or ()]
+        images = [table(image) for image in rows(read_json(b'{"images":' + listed + b"}", f"manifest.json of {self._name}")["images"])]
+        tags = [str(tag) for image in images for tag in rows(image.get("RepoTags"))]
+        config = self._text(self._one([str(image.get("Config")) for image in images], tags))
+        diff_ids = diff_ids_of(read_json(config, f"the config of {self._name}"))
+        names = [str(layer) for layer in rows(images[0].get("Layers"))]
         if len(names) != len(diff_ids):
             raise self._damaged("manifest.json", f"it names {len(names)} layers, the config {len(diff_ids)}")
         digests = [self._keep(layer) for layer in names]

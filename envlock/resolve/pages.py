@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlunsplit
 from urllib.request import url2pathname
 
@@ -77,10 +78,10 @@ class Pages:
         text, response = self.transport.text(url, _ACCEPT)
         try:
             if response.headers.get("Content-Type", "").startswith(_JSON):
-                links = [(file["url"], file.get("hashes", {}).get("sha256"), file["filename"]) for file in json.loads(text)["files"]]
+                links = [_json_link(file) for file in json.loads(text)["files"]]
             else:
                 links = _html_links(text)
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             hint = "check the index setting: the URL must be that of a simple index"
             raise Unreachable(f"{redact(url)} is not a page of a package index", where=redact(url), hint=hint) from None
         return _offers(links, response.url, url)
@@ -112,6 +113,13 @@ def _local_page(url: str) -> tuple[Offer, ...]:
 def _offers(links: Iterable[tuple[str, str | None, str]], base: str, index: str) -> tuple[Offer, ...]:
     placed = ((name, join_url(base, href.partition("#")[0]), sha256) for href, sha256, name in links)
     return tuple(Offer(name, with_credentials(url, index), sha256) for name, url, sha256 in placed if url)
+
+
+def _json_link(file: dict[str, Any]) -> tuple[str, str | None, str]:
+    href, name, sha256 = file["url"], file["filename"], (file.get("hashes") or {}).get("sha256")
+    if not isinstance(href, str) or not isinstance(name, str) or not isinstance(sha256, str | None):
+        raise TypeError("a link is not text")
+    return href, sha256, name
 
 
 class _Links(HTMLParser):
