@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import importlib
 import io
-import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, BinaryIO, cast
+
+from isal import igzip
+from isal.igzip_lib import IsalError
 
 from envlock.errors import DamagedArchive, ToolMissing
 from envlock.layers import Layer
@@ -30,7 +31,7 @@ def open_blob(blob: Blob, store: Store) -> BinaryIO:
     magic = raw.read(4)
     raw.seek(0)
     if magic.startswith(_GZIP):
-        return cast(BinaryIO, _Unpacked(cast(BinaryIO, gzip.GzipFile(fileobj=raw)), raw))
+        return cast(BinaryIO, _Unpacked(cast(BinaryIO, igzip.GzipFile(fileobj=raw)), raw))  # type: ignore[no-untyped-call]
     if magic == _ZSTD:
         return cast(BinaryIO, _Unpacked(_zstd(raw), raw))
     return raw
@@ -88,7 +89,7 @@ def _os_release(stream: BinaryIO, where: str) -> str:
 def _unpacking(blob: Blob) -> Iterator[None]:
     try:
         yield
-    except (OSError, EOFError, zlib.error) as error:
+    except (OSError, EOFError, IsalError) as error:  # type: ignore[misc]  # as in `wheelfile`
         hint = "see `envlock store --verify`, and fetch the base again"
         raise DamagedArchive("a layer of the base cannot be unpacked", where=blob.digest, why=str(error), hint=hint) from None
 

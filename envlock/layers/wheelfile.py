@@ -12,7 +12,6 @@ import os
 import posixpath
 import stat
 import zipfile
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from configparser import Error as ConfigError
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from installer.records import Hash, InvalidRecordEntry, RecordEntry, parse_recor
 from installer.scripts import Script
 from installer.sources import WheelContentElement, WheelFile
 from installer.utils import Scheme
+from isal.igzip_lib import DECOMP_DEFLATE, IgzipDecompressor, IsalError
 
 from envlock.errors import DamagedArchive, HostileArchive
 from envlock.layers.canonical import ASSEMBLED
@@ -169,8 +169,7 @@ class _Member:
         self._file = -1
         self._at = 0
         self._left = info.compress_size
-        self._inflate = zlib.decompressobj(-zlib.MAX_WBITS)
-        self._ahead = b""
+        self._inflate = IgzipDecompressor(flag=DECOMP_DEFLATE)
         self._hash = hashlib.sha256()
         self._read = 0
 
@@ -199,7 +198,7 @@ class _Member:
             return b""
         try:
             data = self._packed(size) if self.info.compress_type == zipfile.ZIP_STORED else self._inflated(size)
-        except zlib.error as error:
+        except IsalError as error:  # type: ignore[misc]  # a class, which its stub takes for an instance
             raise self._damaged(str(error)) from None
         self._read += len(data)
         self._hash.update(data)
@@ -209,9 +208,11 @@ class _Member:
 
     def _inflated(self, size: int) -> bytes:
         data = b""
-        while not data and not self._inflate.eof and (self._ahead or self._left):
-            data = self._inflate.decompress(self._ahead or self._packed(_CHUNK), size)
-            self._ahead = self._inflate.unconsumed_tail
+        while not data and not self._inflate.eof:
+            packed = self._packed(_CHUNK) if self._inflate.needs_input else b""
+            if not packed and self._inflate.needs_input:
+                break
+            data = self._inflate.decompress(packed, size)
         return data
 
     def _packed(self, size: int) -> bytes:
