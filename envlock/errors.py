@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import ClassVar, Literal
 
+from envlock.secrecy import redact_text
+
 Severity = Literal["error", "warning", "info"]
 
 
@@ -45,6 +47,11 @@ class Finding:
     why: str = ""
     hint: str = ""
 
+    def __post_init__(self) -> None:
+        """No finding shows the credentials of a URL, whoever wrote the text that it quotes."""
+        for name in ("what", "where", "why", "hint"):
+            object.__setattr__(self, name, redact_text(getattr(self, name)))
+
 
 class EnvlockError(Exception):
     """Base of all deliberate errors. `id` and `exit_code` belong to the class, the rest to the occurrence."""
@@ -53,11 +60,11 @@ class EnvlockError(Exception):
     exit_code: ClassVar[Exit] = Exit.DOES_NOT_HOLD
 
     def __init__(self, what: str, *, where: str = "", why: str = "", hint: str = "") -> None:
-        super().__init__(what)
-        self.what = what
-        self.where = where
-        self.why = why
-        self.hint = hint
+        super().__init__(redact_text(what))
+        self.what = redact_text(what)
+        self.where = redact_text(where)
+        self.why = redact_text(why)
+        self.hint = redact_text(hint)
 
     @property
     def finding(self) -> Finding:

@@ -32,6 +32,7 @@ from envlock.progress import Progress
 from envlock.report import HostFacts, Remark
 from envlock.run_record import Input, OneRun, Record
 from envlock.runtime import settings
+from envlock.secrecy import shown_variables
 from envlock.selftest_run import CACHES, DEFAULT_SHM, refusal
 from envlock.transcript import Transcript
 from envlock.verify import find_image, gpu_requests, host_facts, needs_of, read_lock
@@ -130,7 +131,7 @@ def run_on(
         lock_digest=lock.digest if lock else None,
         level=image.environment.get("ENVLOCK_DETERMINISM", ""),
         host=host_of(host),
-        environment=dict(experiment.environment),
+        environment=shown_variables(experiment.environment),
         started=started.strftime("%Y-%m-%dT%H:%M:%SZ"),
         inputs=inputs,
         runs=tuple(runs),
@@ -363,5 +364,5 @@ def repeat_command(reference: str, experiment: Experiment) -> str:
     ):
         if value != usual:
             words += [flag, str(value)]
-    words += [word for name, value in experiment.environment.items() for word in ("--env", f"{name}={value}")]
+    words += [word for name, value in shown_variables(experiment.environment).items() for word in ("--env", f"{name}={value}")]
     return shlex.join([*words, reference, "--", *experiment.command])

@@ -21,8 +21,9 @@ import urllib3
 
 from envlock.errors import DownloadDamaged, Exit, FetchError, FileChangedUpstream, FileGone, Problems, RateLimited, Unreachable
 from envlock.progress import Advance, Progress
+from envlock.secrecy import redact
 from envlock.store import CHUNK, Incoming, Store
-from envlock.transport import Fault, Transport, fault_of, redact
+from envlock.transport import Fault, Transport, fault_of
 from envlock.urls import split_url
 
 Source = str | Path

@@ -25,8 +25,9 @@ from envlock.resolve.reference import parse_reference
 from envlock.resolve.registry import Repository
 from envlock.resolve.uv import Uv
 from envlock.resolve.wheelsources import WheelSources
+from envlock.secrecy import redact
 from envlock.store import Store
-from envlock.transport import Fault, Transport, redact
+from envlock.transport import Fault, Transport
 from envlock.urls import split_url
 
 State = Literal["there", "delisted", "gone", "unknown"]

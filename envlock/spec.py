@@ -67,7 +67,7 @@ class ImageBase(_Part):
     """A base pulled from a registry."""
 
     image: Annotated[
-        str, Matching(r"[a-z0-9][A-Za-z0-9._:/@-]*", "an image reference", "write it as nvidia/cuda:12.4.1-base-ubuntu22.04")
+        str, Matching(r"(?!.*//)[a-z0-9][A-Za-z0-9._:/@-]*", "an image reference", "write it as nvidia/cuda:12.4.1-base-ubuntu22.04")
     ] = Field(description="reference of an image in a registry")
 
 

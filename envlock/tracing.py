@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, TextIO
 
-from envlock.transport import redact_text
+from envlock.secrecy import redact_text
 
 
 def show_what_runs(stream: TextIO | None = None) -> None:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import re
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
-from urllib.parse import urlunsplit
 
 import requests
 import urllib3
@@ -15,6 +13,7 @@ import urllib3
 from envlock import __version__
 from envlock.errors import AccessDenied, CertificateRefused, FetchError, FileGone, RateLimited, Unreachable
 from envlock.pipconfig import PipSettings, read_pip_settings
+from envlock.secrecy import redact
 from envlock.urls import split_url
 
 _RETRIED = frozenset({408, 425, 429, 500, 502, 503, 504})
@@ -110,19 +109,6 @@ class Transport:
                 session.proxies = {"http": self._settings.proxy, "https": self._settings.proxy}
             self._threads.session = session
         return session
-
-
-def redact(url: str) -> str:
-    """A URL as it may be shown: without user, password, query and fragment, which can hold tokens."""
-    parts = split_url(url)
-    if url and not any(parts):
-        return "an address that cannot be read"
-    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
-
-
-def redact_text(text: str) -> str:
-    """Text of another program as it may be shown: credentials and queries taken out of every URL in it."""
-    return re.sub(r"(\b[a-z][a-z0-9+.-]*://)([^\s/@]*@)?([^\s?#'\"`<>)]*)(\?[^\s#'\"`<>)]*)?", r"\1\3", text)
 
 
 def fault_of(error: Exception, url: str) -> Fault:

@@ -25,6 +25,7 @@ from envlock.lock import Lock
 from envlock.progress import Progress
 from envlock.reference import Reference, held_against
 from envlock.report import Check, Fault, GpuFacts, HostFacts, ImageFacts, Remark, Report, Run, Status, Variable, judge
+from envlock.secrecy import shown_variables
 from envlock.selftest_run import Options, SelfTestRun, shm_size
 from envlock.transcript import Transcript
 
@@ -284,7 +285,7 @@ def repeat_command(reference: str, options: Options) -> str:
             words += [flag, str(value)]
     words += [word for group in options.groups for word in ("--group", group)]
     words += list(options.extra)
-    words += [word for name, value in options.environment.items() for word in ("--env", f"{name}={value}")]
+    words += [word for name, value in shown_variables(options.environment).items() for word in ("--env", f"{name}={value}")]
     return shlex.join(words)
 
 

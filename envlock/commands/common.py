@@ -38,10 +38,11 @@ def open_store(folder: Path | None) -> Store:
 def connect(host: str | None, quiet: bool) -> Engine:
     """The engine, and a word on stderr about which one it is."""
     from envlock.engine import connect as connect_engine
+    from envlock.secrecy import redact_text
 
     engine = connect_engine(host)
     if not quiet:
-        print(f"engine: {engine.endpoint.url} ({engine.endpoint.origin})", file=sys.stderr)
+        print(f"engine: {redact_text(engine.endpoint.url)} ({engine.endpoint.origin})", file=sys.stderr)
     return engine
 
 

@@ -14,6 +14,7 @@ from envlock.catalogue import load
 from envlock.init import shell
 from envlock.init.said import Claim, Said, Weight
 from envlock.runtime import settings
+from envlock.secrecy import is_secret
 from envlock.stack.images import Reference, guess
 from envlock.yamlfile import read_bytes
 
@@ -27,7 +28,6 @@ _BUILD_ENV = re.compile(
     r"FORCE_CUDA|MAX_JOBS|NVCC_.*|DS_BUILD_.*|.*_BUILD_CUDA|NVIDIA_VISIBLE_DEVICES|NVIDIA_DRIVER_CAPABILITIES|PYTHONHASHSEED|PYTHONDONTWRITEBYTECODE|"
     r"CUDA_VERSION|.*_VERSION|SHELL|HOME|USER"
 )
-_SECRET = re.compile(r"(?i)(?:^|_)(?:token|secret|password|passwd|api_?key|access_?key|credentials?)(?:$|_)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +211,7 @@ def _take_run(text: str, where: str, variables: dict[str, str], folder: Path, sa
 
 def _take_variable(name: str, value: str, where: str, said: Said) -> None:
     faults = settings.faults({name: value}, level="strict", reserved=True)
-    if _SECRET.search(name):
+    if is_secret(name):
         said.leave(f"ENV {name}", where, SECRET)
     elif faults:
         said.leave(f"ENV {name}={value}", where, f"{faults[0].what}: {faults[0].why}")

@@ -20,7 +20,7 @@ def read(path: Path, said: Said) -> None:
     text = read_bytes(path).decode("utf-8-sig", errors="replace")
     try:
         data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise FileUnreadable(f"{path} is not TOML", where=path.name, why=str(error)) from None
     lines = text.splitlines()
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from envlock.transport import redact_text
+from envlock.secrecy import redact_text
 
 
 class Weight(IntEnum):

@@ -18,7 +18,7 @@ from urllib.parse import quote, urlunsplit
 from envlock.pipconfig import PipSettings, read_pip_settings
 from envlock.resolve.pages import local_path
 from envlock.resolve.uv import Uv
-from envlock.transport import redact
+from envlock.secrecy import redact
 from envlock.urls import split_url
 
 PYTORCH = "https://download.pytorch.org"
@@ -173,7 +173,7 @@ def _uv_configs(environ: Mapping[str, str], here: Path) -> Iterator[dict[str, An
 def _toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
 
 

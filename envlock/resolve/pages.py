@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from html.parser import HTMLParser
 from pathlib import Path
@@ -18,7 +19,8 @@ from urllib.request import url2pathname
 from packaging.utils import canonicalize_name
 
 from envlock.errors import FetchError, FileGone, Unreachable
-from envlock.transport import Transport, redact
+from envlock.secrecy import redact
+from envlock.transport import Transport
 from envlock.urls import join_url, split_url
 
 _JSON = "application/vnd.pypi.simple.v1+json"
@@ -141,7 +143,8 @@ class _Links(HTMLParser):
 
 def _html_links(text: str) -> list[tuple[str, str | None, str]]:
     parser = _Links()
-    parser.feed(text)
+    with suppress(AssertionError):  # how the parser refuses a declaration that it does not know; the links before it count
+        parser.feed(text)
     found = []
     for href in parser.hrefs:
         whole = join_url(parser.base, href) if parser.base else href

@@ -32,7 +32,8 @@ from envlock.progress import Progress
 from envlock.resolve.credentials import Credentials, find_credentials
 from envlock.resolve.manifests import ACCEPTED
 from envlock.resolve.reference import DOCKER_HUB, ImageReference
-from envlock.transport import Fault, Transport, fault_of, redact
+from envlock.secrecy import redact
+from envlock.transport import Fault, Transport, fault_of
 from envlock.urls import split_url
 
 _CLIENT = "envlock"

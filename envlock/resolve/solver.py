@@ -22,7 +22,7 @@ from envlock.resolve.pages import Pages, with_credentials
 from envlock.resolve.requirements import RequirementSet
 from envlock.resolve.uv import NoUsableWheel, Uv
 from envlock.resolve.wish import PythonWish
-from envlock.transport import redact
+from envlock.secrecy import redact
 
 
 @dataclass(frozen=True, slots=True)

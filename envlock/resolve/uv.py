@@ -23,7 +23,7 @@ from envlock.errors import (
     Unreachable,
     UsageError,
 )
-from envlock.transport import redact_text
+from envlock.secrecy import redact_text
 
 # As in pyproject.toml: a minor version of uv may change its options and its output.
 SUPPORTED = SpecifierSet(">=0.11,<0.14")

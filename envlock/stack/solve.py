@@ -9,6 +9,7 @@ from envlock.catalogue import Catalogue, drivers
 from envlock.catalogue.rows import Build
 from envlock.errors import Exit, Finding, Problems
 from envlock.runtime import settings
+from envlock.secrecy import is_secret
 from envlock.spec import ImageBase, Spec
 from envlock.stack import base, build, packages, targets
 from envlock.stack.solution import BaseFacts, Solution
@@ -85,7 +86,11 @@ def environment_findings(spec: Spec) -> list[Finding]:
     """Variables of the spec that break or undo its level, or shadow the wheels' libraries."""
     wish = spec.determinism
     faults = settings.faults(spec.env, level=wish.level, tf32=wish.tf32, reserved=True)
-    return [Finding(fault.id, "error", fault.what, f"env.{fault.name}", fault.why, fault.hint) for fault in faults]
+    found = [Finding(fault.id, "error", fault.what, f"env.{fault.name}", fault.why, fault.hint) for fault in faults]
+    why = "what a spec sets is in its lock, in the image and in every artifact of it, for all to read"
+    hint = "give it when the container starts: `docker run -e NAME`, `envlock run --env NAME=VALUE`"
+    secret = [name for name in spec.env if is_secret(name)]
+    return found + [Finding("env-secret", "warning", f"{name} is called like a secret", f"env.{name}", why, hint) for name in secret]
 
 
 def _ordered(findings: list[Finding]) -> list[Finding]:

@@ -20,8 +20,9 @@ from envlock.errors import DiskFull, Exit, Finding, Problems, Unreachable, exit_
 from envlock.fetch import Source, Wanted, fetch_all
 from envlock.pipconfig import PipSettings
 from envlock.progress import Silent
+from envlock.secrecy import redact, redact_text
 from envlock.store import Store
-from envlock.transport import Patience, Transport, redact, redact_text
+from envlock.transport import Patience, Transport
 
 BODY = bytes(range(256)) * 20_000
 QUICK = Patience(attempts=3, pause=0.01, connect=5, read=5)

@@ -39,9 +39,10 @@ from envlock.report_forms import to_html, to_text
 from envlock.resolve.baseimage import moved_base, resolve_archive, resolve_image
 from envlock.resolve.pages import Pages
 from envlock.rootfs import read_rootfs
+from envlock.secrecy import redact
 from envlock.selftest_run import Options
 from envlock.store import Store
-from envlock.transport import Patience, Transport, redact
+from envlock.transport import Patience, Transport
 from envlock.verify import verify_on
 
 IMPATIENT = Transport(Patience(attempts=1, pause=0.0, connect=2.0, read=2.0))
