@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property, partial
 from importlib.metadata import version
@@ -20,16 +20,19 @@ from envlock.errors import BuildFailed, EnvlockError, HostNotReady, Problems, ex
 from envlock.fetch import fetch_all
 from envlock.foundation import Foundation, OpenContainer
 from envlock.layers import Layer
+from envlock.layers.ahead import Ahead
 from envlock.layers.assembly import Disposable, Job, assemble
-from envlock.layers.bytecode import compile_modules, compile_wheels, compiler, python_build
-from envlock.layers.canonical import Plan, Tree
+from envlock.layers.bytecode import compile_modules, compile_wheels, compiler, modules_of, python_build
+from envlock.layers.canonical import ASSEMBLED, Plan, Tree
+from envlock.layers.entry import ancestors
 from envlock.layers.recipes import kept_layer, recall_layer, remember_layer
 from envlock.layers.runtime import plan_runtime, shipped_modules
+from envlock.layers.tree import Node
 from envlock.layers.venv import HOLDS as VENV_HOLDS
 from envlock.layers.venv import plan_venv, venv_recipe
-from envlock.layers.wheelfile import InstalledWheel
+from envlock.layers.wheelfile import VENV, InstalledWheel, site_packages
 from envlock.layers.wheels import WheelGroup, open_groups, plan_wheels, wheel_groups, wheel_recipes
-from envlock.lock import Lock
+from envlock.lock import DebianBase, Lock
 from envlock.progress import Progress
 from envlock.resolve.python import wheel_wanted
 from envlock.store import Store
@@ -63,12 +66,15 @@ class LayerMaker:
         self._fetcher = ThreadPoolExecutor(1, thread_name_prefix="wheels")
         self._fetching: Future[None] | None = None
         self._stop_fetching = Event()
+        self._ahead: Ahead | None = None
 
     def __enter__(self) -> LayerMaker:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stop_fetching.set()
+        if self._ahead is not None:
+            self._ahead.stop()
         self._fetcher.shutdown(cancel_futures=True)
         self._foundation.__exit__(None, None, None)
 
@@ -81,6 +87,8 @@ class LayerMaker:
         if not foundation.is_at_hand:
             # A base takes longest to make: what the wheel layers will need comes meanwhile.
             self._fetching = self._fetcher.submit(self._fetch_wheels)
+            if isinstance(self._lock.base, DebianBase):
+                self._ahead = Ahead(partial(self._jobs_ahead, self._lock.base.date))
         with self._clock.step("base"):
             below = self._made_below(python)
         yield from below
@@ -164,8 +172,11 @@ class LayerMaker:
         _require_installer(self._lock)
         self._fetching = self._fetching or self._fetcher.submit(self._fetch_wheels)
         self._fetching.result()
+        return self._opened(self._below)
+
+    def _opened(self, below: Tree) -> tuple[tuple[InstalledWheel, ...], ...]:
         paths = {wheel.sha256: self._store.path(wheel.sha256) for wheel in self._lock.wheels}
-        return open_groups(self._groups, paths, self._lock.stack.python, self._below)
+        return open_groups(self._groups, paths, self._lock.stack.python, below)
 
     def _made_below(self, python: str) -> tuple[Layer, ...]:
         """The layers below the environment; what could not be fetched for them is told together with the wheels that could not."""
@@ -193,13 +204,13 @@ class LayerMaker:
 
     def _assembled(self, due: Sequence[int], known: Sequence[Layer | None]) -> Iterator[Layer]:
         """Write the wheel layers of these numbers, several at once, and yield each in order."""
-        jobs = [Job(self._groups[number].holds, partial(self._plan, number), self._folder / f"{number}.tar") for number in due]
+        jobs = [self._job(number, partial(self._plan, number)) for number in due]
         if not jobs:
             return
         _ = self._installed  # fetched while nothing else waits, so that an interrupt can end it
-        weight = int(UNPACKED * sum(wheel.size for number in due for wheel in self._groups[number].wheels))
-        self._store.require_space(weight)
-        for number, job, layer in zip(due, jobs, assemble(jobs), strict=True):
+        self._store.require_space(self._weight(due) - sum(job.target.stat().st_size for job in jobs if job.target.exists()))
+        written = partial(assemble, jobs) if self._ahead is None else partial(assemble, jobs, self._ahead.written)
+        for number, job, layer in zip(due, jobs, written(), strict=True):
             before = known[number]
             if before is not None and before.diff_id != layer.diff_id:
                 why = f"{before.diff_id} before, {layer.diff_id} now, of the same inputs"
@@ -209,6 +220,24 @@ class LayerMaker:
             self._written[layer.diff_id] = job.target
             yield layer
 
+    def _job(self, number: int, plan: Callable[[], Plan]) -> Job:
+        return Job(self._groups[number].holds, plan, self._folder / f"{number}.tar")
+
+    def _weight(self, numbers: Iterable[int]) -> int:
+        """Bytes of these wheel layers, at most."""
+        return int(UNPACKED * sum(wheel.size for number in numbers for wheel in self._groups[number].wheels))
+
+    def _jobs_ahead(self, date: int) -> Iterator[Job]:
+        """The layers that need nothing of the image's own Python, over what will most likely be below them."""
+        _require_installer(self._lock)
+        assert self._fetching is not None
+        self._fetching.result()
+        self._store.require_space(self._weight(range(len(self._groups))))
+        below = _guessed_below(self._lock.stack.python, date)
+        for number, wheels in enumerate(self._opened(below)):
+            if not any(modules_of(wheel, self._lock.stack.python).entries for wheel in wheels):
+                yield self._job(number, partial(plan_wheels, wheels, {}, below))
+
     def _plan(self, number: int) -> Plan:
         require_whole(self._groups[number].wheels, self._store)
         with self._mutex:
@@ -216,6 +245,13 @@ class LayerMaker:
         python = self._lock.stack.python
         bytecode = compile_wheels(installed, python, build, self._steps, self._store, container, self._progress)
         return plan_wheels(installed, bytecode, self._below)
+
+
+def _guessed_below(python: str, date: int) -> Tree:
+    """The folders that wheels lie in, as a Debian base of this date and a virtual environment on it have them."""
+    site = site_packages(python)
+    folders = {path: Node("directory", 0o755, 0, 0, ASSEMBLED) for path in (*ancestors(site), site, f"{VENV}/bin")}
+    return Tree({**folders, "opt": Node("directory", 0o755, 0, 0, date)})
 
 
 def open_foundation(lock: Lock, bundle: Bundle, open_engine: Callable[[], Engine], store: Store, progress: Progress) -> Foundation:

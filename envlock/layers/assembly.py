@@ -15,7 +15,7 @@ from io import FileIO
 from pathlib import Path
 
 from envlock.layers import Layer
-from envlock.layers.canonical import Advance, Plan
+from envlock.layers.canonical import Plan
 from envlock.store import explained_when_full
 
 
@@ -28,31 +28,21 @@ class Job:
     target: Path
 
 
-def assemble(jobs: Sequence[Job], advance: Advance = lambda count: None, workers: int | None = None) -> Iterator[Layer]:
+def assemble(
+    jobs: Sequence[Job], written: Callable[[Path, Plan], Layer | None] = lambda target, plan: None, workers: int | None = None
+) -> Iterator[Layer]:
     """Write the layers on `workers` threads (None: one a core), and yield each in the order of `jobs` as soon as it is there.
 
-    `advance` is told the bytes written, from any thread. When one fails, or the caller stops, the others stop soon and the
+    `written` tells of a file that has the layer of a plan already. When one fails, or the caller stops, the others stop soon and the
     files of all layers that were not yielded are removed. Raises what a plan raises, and `DiskFull`.
     """
     stopped = threading.Event()
-
-    def write(job: Job) -> Layer:
-        def advance_unless_stopped(count: int) -> None:
-            if stopped.is_set():
-                raise _Stopped
-            advance(count)
-
-        advance_unless_stopped(0)
-        plan = job.plan()
-        with explained_when_full(job.target.parent, plan.size), job.target.open("wb") as target:
-            return plan.write(target, job.holds, advance_unless_stopped)
-
     done = 0
     with ThreadPoolExecutor(workers or os.cpu_count(), thread_name_prefix="layer") as pool:
-        futures = [pool.submit(write, job) for job in jobs]
+        futures = [pool.submit(write_job, job, stopped, written) for job in jobs]
         try:
             for future in futures:
-                layer = future.result()
+                _, layer = future.result()
                 done += 1
                 yield layer
         finally:
@@ -60,6 +50,24 @@ def assemble(jobs: Sequence[Job], advance: Advance = lambda count: None, workers
             pool.shutdown(cancel_futures=True)
             for job in jobs[done:]:
                 job.target.unlink(missing_ok=True)
+
+
+def write_job(
+    job: Job, stopped: threading.Event, written: Callable[[Path, Plan], Layer | None] = lambda target, plan: None
+) -> tuple[Plan, Layer]:
+    """Plan and write one layer, unless it is `written`. Ends with an error soon after `stopped` is set; see `assemble`."""
+
+    def stop_if_asked(_: int) -> None:
+        if stopped.is_set():
+            raise _Stopped
+
+    stop_if_asked(0)
+    plan = job.plan()
+    layer = written(job.target, plan)
+    if layer is None:
+        with explained_when_full(job.target.parent, plan.size), job.target.open("wb") as target:
+            layer = plan.write(target, job.holds, stop_if_asked)
+    return plan, layer
 
 
 class _Stopped(Exception):

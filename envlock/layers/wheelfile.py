@@ -169,7 +169,7 @@ class _Member:
         self._file = -1
         self._at = 0
         self._left = info.compress_size
-        self._inflate = IgzipDecompressor(flag=DECOMP_DEFLATE)
+        self._inflate: IgzipDecompressor | None = None  # made when it is needed: it is large, and a wheel has thousands of members
         self._hash = hashlib.sha256()
         self._read = 0
 
@@ -207,12 +207,13 @@ class _Member:
         return data
 
     def _inflated(self, size: int) -> bytes:
+        inflate = self._inflate = self._inflate or IgzipDecompressor(flag=DECOMP_DEFLATE)
         data = b""
-        while not data and not self._inflate.eof:
-            packed = self._packed(_CHUNK) if self._inflate.needs_input else b""
-            if not packed and self._inflate.needs_input:
+        while not data and not inflate.eof:
+            packed = self._packed(_CHUNK) if inflate.needs_input else b""
+            if not packed and inflate.needs_input:
                 break
-            data = self._inflate.decompress(packed, size)
+            data = inflate.decompress(packed, size)
         return data
 
     def _packed(self, size: int) -> bytes:
