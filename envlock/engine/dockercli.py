@@ -98,6 +98,7 @@ class _Told:
     progress: Progress
     names: dict[str, str] = field(default_factory=dict)
     printed: dict[str, deque[str]] = field(default_factory=dict)
+    ended: set[str] = field(default_factory=set)
     failed: tuple[str, str] | None = None
     last: str = ""
 
@@ -110,7 +111,8 @@ class _Told:
         number, text = row[1], row[2]
         if number not in self.names:
             self.names[number], self.printed[number] = text, deque(maxlen=_TAIL)
-        elif done := re.fullmatch(r"DONE ([0-9.]+)s|CACHED", text):
+        elif (done := re.fullmatch(r"DONE ([0-9.]+)s|CACHED", text)) and number not in self.ended:
+            self.ended.add(number)
             self.progress.say(f"{self.names[number]}  {f'{done[1]} s' if done[1] else 'cached'}")
         elif text.startswith("ERROR: "):
             self.failed = (number, text.removeprefix("ERROR: "))

@@ -70,6 +70,7 @@ GOES_WELL = """\
 #1 [internal] load build definition from Dockerfile
 #1 sha256:76a22a78
 #1 DONE 0.0s
+#1 DONE 0.0s
 
 #4 [stage-0 1/2] RUN one
 #4 0.110 gift
@@ -83,7 +84,11 @@ GOES_WELL = """\
 
 def test_steps_are_said_when_they_end(tmp_path: Path) -> None:
     lines, log = built(tmp_path, GOES_WELL)
-    assert lines[1:] == ["[stage-0 2/2] RUN two  cached", "[stage-0 1/2] RUN one  12.3 s"]
+    assert lines == [
+        "[internal] load build definition from Dockerfile  0.0 s",
+        "[stage-0 2/2] RUN two  cached",
+        "[stage-0 1/2] RUN one  12.3 s",
+    ]
     assert log == GOES_WELL
 
 
