@@ -34,6 +34,7 @@ from envlock.run_record import Input, OneRun, Record
 from envlock.runtime import settings
 from envlock.secrecy import shown_variables
 from envlock.selftest_run import CACHES, DEFAULT_SHM, refusal
+from envlock.store import write_atomically
 from envlock.transcript import Transcript
 from envlock.verify import find_image, gpu_requests, host_facts, needs_of, read_lock
 
@@ -139,7 +140,7 @@ def run_on(
         metrics=tuple(as_json(metric) for metric in metrics),
         remarks=tuple(remarks),
     )
-    (folder / "record.json").write_text(run_record.to_json(record), encoding="utf-8")
+    write_atomically(folder / "record.json", run_record.to_json(record).encode())
     return record, metrics
 
 

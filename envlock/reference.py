@@ -7,7 +7,6 @@ bit for bit; where there is no such key there is no reference, which is neither 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from envlock.errors import FileUnreadable, UsageError
 from envlock.report import Check, Fingerprint, Report, Status
+from envlock.store import write_atomically
 
 REFERENCE_VERSION: Final = 1
 MOST_BYTES = 64 * 2**20
@@ -175,9 +175,7 @@ def write(path: Path, reference: Reference) -> Reference:
     """Record into a file; what other machines recorded there stays. Raises `UsageError` where the two disagree."""
     together = merged([read(path), reference]) if path.exists() else merged([reference])
     path.parent.mkdir(parents=True, exist_ok=True)
-    half = path.with_name(f".{path.name}.{os.getpid()}")
-    half.write_text(to_json(together), encoding="utf-8")
-    half.replace(path)
+    write_atomically(path, to_json(together).encode())
     return together
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import textwrap
 from collections.abc import Iterable, Iterator
@@ -18,6 +17,7 @@ from envlock.console import github_annotation, paint
 from envlock.errors import Finding, Severity
 from envlock.report import Check, Remark, Report, to_json
 from envlock.report_charts import cost_chart, spread_chart
+from envlock.store import write_atomically
 
 WIDTH = 100
 
@@ -253,7 +253,5 @@ def write_all(report: Report, folder: Path) -> tuple[Path, ...]:
         "report.html": to_html(report),
     }
     for name, text in forms.items():
-        half = folder / f".{name}.{os.getpid()}"
-        half.write_text(text, encoding="utf-8")
-        half.replace(folder / name)
+        write_atomically(folder / name, text.encode())
     return tuple(folder / name for name in forms)

@@ -185,8 +185,8 @@ def test_a_package_that_writes_randomness_is_named_with_the_file(theirs: Ground,
     with pytest.raises(EnvlockError) as caught:
         require_repeatable(apt, STEPS, theirs.open, theirs.tree, store)
     assert exit_code_of(caught.value) == Exit.NO_STACK
-    assert [(found.what, found.where) for found in caught.value.findings] == [
-        ("/usr/share/random/id differs from run to run", "random"),
+    assert [(found.id, found.what, found.where) for found in caught.value.findings] == [
+        ("apt-varies", "/usr/share/random/id differs from run to run", "random"),
     ]
 
 
