@@ -131,6 +131,7 @@ set_up() {
 need_test_tools() {
     need_command git git
     need_command newuidmap uidmap
+    need_command rootlesskit rootlesskit
     need_command docker-registry docker-registry
     need_command skopeo skopeo
     need_command shellcheck shellcheck

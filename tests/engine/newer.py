@@ -97,13 +97,13 @@ def newer_engine(store: Store, data_size: str = "") -> Iterator[str]:
             command = ["setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--net", "--pid", "--fork", "--kill-child=KILL"]
             process = subprocess.Popen([*command, "sh", "-c", BOOT, "boot", str(root), work, data_size], stdout=log, stderr=log)
             try:
-                _wait_for(Path(work, "docker.sock"), process, Path(work, "dockerd.log"))
+                wait_for_engine(Path(work, "docker.sock"), process, Path(work, "dockerd.log"))
                 yield f"unix://{work}/docker.sock"
             finally:
-                _stop(process)
+                stop(process)
 
 
-def _wait_for(socket: Path, process: subprocess.Popen[bytes], log: Path) -> None:
+def wait_for_engine(socket: Path, process: subprocess.Popen[bytes], log: Path) -> None:
     import docker
 
     deadline = time.monotonic() + 60
@@ -116,7 +116,7 @@ def _wait_for(socket: Path, process: subprocess.Popen[bytes], log: Path) -> None
             except docker.errors.DockerException:
                 pass
         time.sleep(0.1)
-    raise RuntimeError(f"the newer engine did not start:\n{log.read_text(errors='replace')[-3000:]}")
+    raise RuntimeError(f"the engine did not start:\n{log.read_text(errors='replace')[-3000:]}")
 
 
 def engine_process(url: str) -> int:
@@ -133,7 +133,7 @@ def _children(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-def _stop(process: subprocess.Popen[bytes]) -> None:
+def stop(process: subprocess.Popen[bytes]) -> None:
     """Ask the engine to stop; end its namespaces when it does not within half a minute."""
     try:
         for pid in _children(process.pid):
