@@ -93,7 +93,8 @@ def test_a_step_that_fails(each: Engine, folder: Path) -> None:
     assert "exit code: 9" in caught.value.why
     assert caught.value.why.endswith("told")
     assert caught.value.why.count("\n") <= 20
-    assert {b"1", b"2", b"300"} <= {line.split()[-1] for line in log.getvalue().splitlines() if line.strip()}
+    # What goes to the other stream may tear a line or two.
+    assert len({line.split()[-1] for line in log.getvalue().splitlines() if line.strip()} & {b"%d" % n for n in range(1, 301)}) > 290
     assert each.image(TAG) is None
 
 
