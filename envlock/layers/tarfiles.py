@@ -187,8 +187,31 @@ def _entry(tar: tarfile.TarFile, member: tarfile.TarInfo, where: str) -> Entry |
         size=member.size if kind == "file" else 0,
         target=target,
         capability=plain_capability(capability.encode("utf-8", "surrogateescape")) if capability else None,
-        open=(lambda: cast(BinaryIO, tar.extractfile(member))) if kind == "file" else None,
+        open=(lambda: cast(BinaryIO, _Content(cast(BinaryIO, tar.extractfile(member)), where))) if kind == "file" else None,
     )
+
+
+class _Content:
+    """The content of an entry; that it ends too soon is known only when it is read."""
+
+    def __init__(self, stream: BinaryIO, where: str) -> None:
+        self._stream = stream
+        self._where = where
+
+    def read(self, size: int = -1) -> bytes:
+        try:
+            return self._stream.read(size)
+        except tarfile.TarError as error:
+            raise _damaged(self._where, str(error)) from None
+
+    def close(self) -> None:
+        self._stream.close()
+
+    def __enter__(self) -> _Content:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 def _kind(member: tarfile.TarInfo, where: str) -> tuple[Kind, str]:

@@ -11,7 +11,9 @@ import hashlib
 import os
 import posixpath
 import stat
+import struct
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from configparser import Error as ConfigError
 from dataclasses import dataclass
@@ -47,6 +49,11 @@ _MOST_MEMBERS = 500_000
 _MOST_TEXT = 64 << 20
 _ALWAYS_ALLOWED = 1 << 30
 _MOST_RATIO = 100
+_MALFORMED = (
+    *(InstallerError, InvalidRecordEntry, zipfile.BadZipFile, zlib.error, ConfigError),
+    *(ValueError, KeyError, AssertionError, OSError, NotImplementedError, RuntimeError, EOFError, struct.error),
+)
+"""What zipfile and installer raise on a file that is no wheel."""
 _AGAIN = "fetch it again; if it comes out the same, the wheel itself is broken: ask its makers, or pin another version"
 _DISTRUST = "do not use this wheel; get it from a source that you trust"
 
@@ -92,7 +99,7 @@ def open_wheel(wheel: Wheel, path: Path, python: str) -> InstalledWheel:
             source = _Source(archive, path)
             destination = _Destination(python, source.distribution, wheel.file)
             install(source, destination, {"INSTALLER": INSTALLER})
-    except (InstallerError, InvalidRecordEntry, zipfile.BadZipFile, ConfigError, ValueError, KeyError, AssertionError, OSError) as error:
+    except _MALFORMED as error:
         why = str(error) or "its parts do not fit together"
         raise DamagedArchive(f"the wheel {wheel.file} cannot be installed", where=wheel.file, why=why, hint=_AGAIN) from None
     return InstalledWheel(wheel, tuple(destination.files))
