@@ -22,6 +22,8 @@ _CAPABILITY = "SCHILY.xattr.security.capability"
 _OCTAL_7 = 8**7 - 1
 _OCTAL_11 = 8**11 - 1
 _READ = 64 * 1024
+_ALWAYS_ALLOWED = 4 << 30
+_MOST_RATIO = 100
 
 
 def name_in_tar(entry: Entry) -> bytes:
@@ -176,6 +178,7 @@ def _entry(tar: tarfile.TarFile, member: tarfile.TarInfo, where: str) -> Entry |
     if base.startswith(WHITEOUT):
         return Entry(f"{folder}/{base[len(WHITEOUT) :]}".lstrip("/"), "whiteout", mode=0)
     kind, target = _kind(member, where)
+    _refuse_holes(member, where)
     capability = member.pax_headers.get(_CAPABILITY)
     return Entry(
         path=path,
@@ -189,6 +192,16 @@ def _entry(tar: tarfile.TarFile, member: tarfile.TarInfo, where: str) -> Entry |
         capability=plain_capability(capability.encode("utf-8", "surrogateescape")) if capability else None,
         open=(lambda: cast(BinaryIO, _Content(cast(BinaryIO, tar.extractfile(member)), where))) if kind == "file" else None,
     )
+
+
+def _refuse_holes(member: tarfile.TarInfo, where: str) -> None:
+    """A sparse file may say that it is of any size, whatever it holds."""
+    holes: list[tuple[int, int]] = getattr(member, "sparse", None) or []
+    stored = sum(size for _, size in holes)
+    if member.issparse() and member.size > max(_ALWAYS_ALLOWED, _MOST_RATIO * stored):
+        why = f"{stored} bytes stand for {member.size}: the rest are holes"
+        hint = "do not use this archive; or make it again without the file, which holds nothing"
+        raise HostileArchive(f"{member.name!r} unpacks to far more than it is", where=where, why=why, hint=hint)
 
 
 class _Content:

@@ -12,6 +12,7 @@ import pytest
 
 from envlock.errors import DamagedArchive, HostileArchive
 from envlock.layers.canonical import Entry, read_tar
+from envlock.rootfs import read_rootfs
 
 
 def member(name: str, kind: bytes = tarfile.REGTYPE, **more) -> tarfile.TarInfo:
@@ -135,3 +136,30 @@ def test_a_stream_is_read_to_its_end():
     stream = io.BytesIO(tar_of(member("a")) + bytes(1_000_000))
     assert len(list(read_tar(stream, "some.tar"))) == 1
     assert stream.read() == b""
+
+
+def sparse(real: int, stored: bytes) -> bytes:
+    """A tar with one file in GNU's sparse form 1.0, which says that it is of `real` bytes."""
+    table = f"1\n0\n{len(stored)}\n".encode().ljust(512, b"\0")
+    info = tarfile.TarInfo("GNUSparseFile.0/log")
+    info.size = len(table) + len(stored)
+    info.pax_headers = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.name": "log", "GNU.sparse.realsize": str(real)}
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        archive.addfile(info, io.BytesIO(table + stored))
+    return buffer.getvalue()
+
+
+def test_a_file_of_holes_is_no_bomb():
+    (entry,) = read_tar(io.BytesIO(sparse(1 << 20, b"x" * 512)), "a layer")
+    assert entry.size == 1 << 20
+    with pytest.raises(HostileArchive, match="unpacks to far more"):
+        list(read_tar(io.BytesIO(sparse(1 << 40, b"x" * 512)), "a layer"))
+
+
+def test_a_gigantic_size_that_is_only_said_is_damage():
+    info = tarfile.TarInfo("huge")
+    info.size = 1 << 60
+    raw = info.tobuf(tarfile.GNU_FORMAT) + b"x" * 5000
+    with pytest.raises(DamagedArchive):
+        read_rootfs(io.BytesIO(raw), "a layer")
