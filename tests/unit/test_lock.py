@@ -7,6 +7,7 @@ import json
 
 import pytest
 import yaml
+from mutations import RAW
 from sample_locks import built_of, cpu_lock, cuda_lock
 
 from envlock import lock as locks
@@ -135,6 +136,17 @@ def test_what_becomes_a_path_an_argument_or_a_line_is_held_to_its_kind(path: tup
     with pytest.raises(Problems) as caught:
         locks.parse(json.dumps(inputs).encode(), "x.lock.yaml")
     assert {finding.id for finding in caught.value.findings} == {"lock-invalid"}
+
+
+@pytest.mark.parametrize("written", [token for name, token in RAW.items() if name not in ("@date@", "@no-date@", "@null@", "@sixty@")])
+def test_a_value_of_yaml_that_json_has_not_is_a_fault_of_the_file(written: str) -> None:
+    text = locks.dump(LockFile(lock=cpu_lock())).decode().replace("uv: 0.13.9", f"uv: {written}", 1)
+    assert all(what for _, what in faults(text.encode()))
+
+
+def test_a_date_stays_the_text_that_was_written() -> None:
+    text = locks.dump(LockFile(lock=cpu_lock())).decode().replace("uv: 0.13.9", "uv: 2026-11-29", 1)
+    assert locks.parse(text.encode(), "x").lock.tools == {"uv": "2026-11-29"}
 
 
 def test_hashes_are_hashes() -> None:
