@@ -231,7 +231,7 @@ class _Member:
             self._at = self.info.header_offset + _LOCAL_HEADER + names
         data = os.pread(self._file, min(size, self._left), self._at)
         self._at += len(data)
-        self._left = self._left - len(data) if data else 0  # a file that was cut has no more, whatever its directory says
+        self._left -= len(data)
         return data
 
     def _damaged(self, why: str) -> DamagedArchive:

@@ -164,6 +164,15 @@ def test_damage_inside_a_member_is_found(tmp_path):
         contents(intact)
 
 
+@pytest.mark.parametrize("pack", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_a_wheel_that_is_cut_after_it_was_opened_is_damaged_and_not_read_for_ever(tmp_path, pack):
+    wheel = make_wheel(tmp_path, "parts", {"a.py": os.urandom(100_000)}, pack=pack)
+    intact = opened(tmp_path, wheel)
+    os.truncate(tmp_path / wheel.file, 50_000)
+    with pytest.raises(DamagedArchive, match=r"a\.py in the wheel parts-1"):
+        contents(intact)
+
+
 @pytest.mark.parametrize("what", ["no-info", "two-infos", "bad-entry-point", "not-a-zip"])
 def test_a_wheel_that_is_none_is_refused_with_a_reason(tmp_path, what):
     wheel = make_wheel(tmp_path, "parts", {"a.py": ""}, entry_points="[console_scripts]\nx = no-such thing\n" if "entry" in what else "")
