@@ -1,6 +1,6 @@
 """How `envlock build` compares with a plain Dockerfile that pip-installs the same locked packages.
 
-    python benchmarks/build.py [--small] [--json] [--work DIR] [--keep]
+    python benchmarks/build.py [--small] [--json] [--save] [--work DIR] [--keep]
 
 Everything happens in one run on one engine, each step with an engine that holds none of the image's layers unless it says so:
 
@@ -28,6 +28,8 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+
+import results
 
 from envlock import lock as locks
 from envlock.engine import Engine, connect
@@ -69,6 +71,7 @@ class Bench:
 
     def envlock(self, *arguments: str, store: Path) -> float:
         """Run one command of envlock and give its wall time in seconds."""
+        os.sync()  # what an earlier step wrote is not this one's to wait for
         start = time.monotonic()
         done = subprocess.run([*ENVLOCK, *arguments, "--store", str(store)], stdout=subprocess.PIPE, text=True, check=False)
         if done.returncode != 0:
@@ -113,6 +116,7 @@ class Bench:
         shutil.copy(bundle, context / "ca.pem")
         (context / "Dockerfile").write_text(DOCKERFILE)
         subprocess.run([sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", str(context / "pip"), "pip"], check=True)
+        os.sync()
         start = time.monotonic()
         command = [docker_client(), "build", "--no-cache", "--quiet", "--tag", PLAIN, str(context)]
         environment = {**os.environ, "DOCKER_BUILDKIT": "1", "DOCKER_HOST": self.engine.endpoint.url}
@@ -181,6 +185,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     parser.add_argument("--work", type=Path, help="work folder (default: a temporary one)")
     parser.add_argument("--keep", action="store_true", help="leave the work folder")
+    parser.add_argument("--save", action="store_true", help="keep the figures for the page of docs")
     chosen = parser.parse_args()
     work = chosen.work or Path(tempfile.mkdtemp(prefix="envlock-benchmark-"))
     work.mkdir(parents=True, exist_ok=True)
@@ -189,6 +194,9 @@ def main() -> None:
     finally:
         if not chosen.keep:
             shutil.rmtree(work, ignore_errors=True)
+    if chosen.save:
+        name = "build-cpu" if chosen.small else "build-cuda"
+        results.save(name, "python benchmarks/build.py" + (" --small" if chosen.small else ""), figures)
     if chosen.json:
         print(json.dumps(figures, indent=2))
     else:

@@ -1,6 +1,6 @@
 """How long the small things take that happen often: the command line's start, solving a spec, the start-up hook.
 
-    python benchmarks/start.py [--json]
+    python benchmarks/start.py [--json] [--save]
 
 Needs torch in the Python that runs it for the last row. Medians of fresh processes; CPU time of the process where that is said.
 """
@@ -15,6 +15,8 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+
+import results
 
 from envlock.runtime.hook import pth_line
 
@@ -75,6 +77,7 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description="time what happens often")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+    parser.add_argument("--save", action="store_true", help="keep the figures for the page of docs")
     chosen = parser.parse_args()
     figures = {
         "help_ms": wall(sys.executable, "-m", "envlock", "--help"),
@@ -83,6 +86,8 @@ def main() -> None:
         "hook_start_cpu_ms": printed(HOOK, RUNS),
         "hook_torch_cpu_ms": printed(TORCH, 5),
     }
+    if chosen.save:
+        results.save("start", "python benchmarks/start.py", {name: round(value, 1) for name, value in figures.items()})
     if chosen.json:
         print(json.dumps({name: round(value, 3) for name, value in figures.items()}, indent=2))
     else:

@@ -81,7 +81,7 @@ def make_image(layers: Sequence[Layer], settings: Settings) -> Image:
     engine could not hold that many layers.
     """
     if len(layers) > MAX_LAYERS:
-        hint = "ask for fewer packages that weigh 20 MB or more, or use a base with fewer layers"
+        hint = "ask for fewer packages that weigh much (each has a layer of its own), or use a base with fewer layers"
         raise BuildFailed(f"the image would have {len(layers)} layers", why=f"an engine allows {MAX_LAYERS}", hint=hint)
     config = _config(layers, settings)
     return Image(tuple(layers), config, _manifest(config, layers))

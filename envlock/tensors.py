@@ -14,13 +14,14 @@ import math
 import pickle
 import struct
 import zipfile
-import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
+
+from envlock.zips import BROKEN_ZIP
 
 PIECE = 2**20
 MOST_HEADER = 100 * 2**20
@@ -39,6 +40,12 @@ _STORAGES |= {"BoolStorage": "bool", "ComplexFloatStorage": "complex64", "Comple
 SIZES = {"bool": 1, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "float16": 2, "bfloat16": 2, "int32": 4, "uint32": 4, "float32": 4}
 SIZES |= {"int64": 8, "uint64": 8, "float64": 8, "complex64": 8, "complex128": 16}
 """Bytes of one element by type; other types are compared too, but only as bytes."""
+
+
+_MALFORMED: tuple[type[Exception], ...] = (
+    *(LookupError, TypeError, AttributeError, SyntaxError, ArithmeticError, MemoryError, pickle.UnpicklingError),
+    *BROKEN_ZIP,
+)
 
 
 class NotReadable(Exception):
@@ -80,9 +87,7 @@ def _understood() -> Iterator[None]:
         yield
     except NotReadable:
         raise
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, SyntaxError, ArithmeticError, EOFError, MemoryError) as error:
-        raise NotReadable(f"{type(error).__name__}: {error}") from None
-    except (RuntimeError, struct.error, zlib.error, zipfile.BadZipFile, pickle.UnpicklingError) as error:
+    except _MALFORMED as error:
         raise NotReadable(f"{type(error).__name__}: {error}") from None
 
 

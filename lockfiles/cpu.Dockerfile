@@ -12,8 +12,11 @@ RUN --mount=type=bind,target=/dev/context sh /dev/context/steps/venv.sh 3.11
 
 # The wheels: each list names files by sha256; a step installs them with PyPA's installer and compiles their bytecode.
 RUN --mount=type=bind,target=/dev/context sh /dev/context/steps/wheels.sh 3.11 lists/01-torch.txt
-RUN --mount=type=bind,target=/dev/context sh /dev/context/steps/wheels.sh 3.11 lists/02-scipy.txt
-RUN --mount=type=bind,target=/dev/context sh /dev/context/steps/wheels.sh 3.11 lists/03-others.txt
+RUN --mount=type=bind,target=/dev/context sh /dev/context/steps/wheels.sh 3.11 lists/02-numpy.txt
+RUN --mount=type=bind,target=/dev/context sh /dev/context/steps/wheels.sh 3.11 lists/03-scikit-learn.txt
+RUN --mount=type=bind,target=/dev/context sh /dev/context/steps/wheels.sh 3.11 lists/04-scipy.txt
+RUN --mount=type=bind,target=/dev/context sh /dev/context/steps/wheels.sh 3.11 lists/05-sympy.txt
+RUN --mount=type=bind,target=/dev/context sh /dev/context/steps/wheels.sh 3.11 lists/06-others.txt
 
 # The start-up hook, the self-test, the lock, this file.
 ADD runtime.tar /

@@ -12,17 +12,20 @@ RUN --mount=type=bind,target=/dev/context sh /dev/context/steps/venv.sh 3.11
 
 # The wheels: each list names files by sha256; a step installs them with PyPA's installer and compiles their bytecode.
 RUN --mount=type=bind,target=/dev/context sh /dev/context/steps/wheels.sh 3.11 lists/01-nvidia-cublas-cu12.txt
-RUN --mount=type=bind,target=/dev/context sh /dev/context/steps/wheels.sh 3.11 lists/02-nvidia-cuda-nvrtc-cu12.txt
-RUN --mount=type=bind,target=/dev/context sh /dev/context/steps/wheels.sh 3.11 lists/03-nvidia-cudnn-cu12.txt
-RUN --mount=type=bind,target=/dev/context sh /dev/context/steps/wheels.sh 3.11 lists/04-nvidia-cufft-cu12.txt
-RUN --mount=type=bind,target=/dev/context sh /dev/context/steps/wheels.sh 3.11 lists/05-nvidia-curand-cu12.txt
-RUN --mount=type=bind,target=/dev/context sh /dev/context/steps/wheels.sh 3.11 lists/06-nvidia-cusolver-cu12.txt
-RUN --mount=type=bind,target=/dev/context sh /dev/context/steps/wheels.sh 3.11 lists/07-nvidia-cusparse-cu12.txt
-RUN --mount=type=bind,target=/dev/context sh /dev/context/steps/wheels.sh 3.11 lists/08-nvidia-nccl-cu12.txt
-RUN --mount=type=bind,target=/dev/context sh /dev/context/steps/wheels.sh 3.11 lists/09-nvidia-nvjitlink-cu12.txt
-RUN --mount=type=bind,target=/dev/context sh /dev/context/steps/wheels.sh 3.11 lists/10-triton.txt
-RUN --mount=type=bind,target=/dev/context sh /dev/context/steps/wheels.sh 3.11 lists/11-torch.txt
-RUN --mount=type=bind,target=/dev/context sh /dev/context/steps/wheels.sh 3.11 lists/12-others.txt
+RUN --mount=type=bind,target=/dev/context sh /dev/context/steps/wheels.sh 3.11 lists/02-nvidia-cuda-cupti-cu12.txt
+RUN --mount=type=bind,target=/dev/context sh /dev/context/steps/wheels.sh 3.11 lists/03-nvidia-cuda-nvrtc-cu12.txt
+RUN --mount=type=bind,target=/dev/context sh /dev/context/steps/wheels.sh 3.11 lists/04-nvidia-cudnn-cu12.txt
+RUN --mount=type=bind,target=/dev/context sh /dev/context/steps/wheels.sh 3.11 lists/05-nvidia-cufft-cu12.txt
+RUN --mount=type=bind,target=/dev/context sh /dev/context/steps/wheels.sh 3.11 lists/06-nvidia-curand-cu12.txt
+RUN --mount=type=bind,target=/dev/context sh /dev/context/steps/wheels.sh 3.11 lists/07-nvidia-cusolver-cu12.txt
+RUN --mount=type=bind,target=/dev/context sh /dev/context/steps/wheels.sh 3.11 lists/08-nvidia-cusparse-cu12.txt
+RUN --mount=type=bind,target=/dev/context sh /dev/context/steps/wheels.sh 3.11 lists/09-nvidia-nccl-cu12.txt
+RUN --mount=type=bind,target=/dev/context sh /dev/context/steps/wheels.sh 3.11 lists/10-nvidia-nvjitlink-cu12.txt
+RUN --mount=type=bind,target=/dev/context sh /dev/context/steps/wheels.sh 3.11 lists/11-triton.txt
+RUN --mount=type=bind,target=/dev/context sh /dev/context/steps/wheels.sh 3.11 lists/12-torch.txt
+RUN --mount=type=bind,target=/dev/context sh /dev/context/steps/wheels.sh 3.11 lists/13-numpy.txt
+RUN --mount=type=bind,target=/dev/context sh /dev/context/steps/wheels.sh 3.11 lists/14-sympy.txt
+RUN --mount=type=bind,target=/dev/context sh /dev/context/steps/wheels.sh 3.11 lists/15-others.txt
 
 # The start-up hook, the self-test, the lock, this file.
 ADD runtime.tar /

@@ -31,6 +31,7 @@ from envlock.layers import Layer
 from envlock.lock import DebianBase, Lock
 from envlock.progress import Progress
 from envlock.spec import read_spec
+from envlock.zips import BROKEN_ZIP
 
 _AGAIN = "copy the artifact again from where you have it; or, if you changed it yourself, seal it: `envlock pin --seal DIR`"
 _PIN = "pin the image again into a new folder"
@@ -214,7 +215,7 @@ def _inputs_differ(folder: Path, lock: Lock, record: Record, sums: Mapping[str, 
             try:
                 with zipfile.ZipFile(folder / path) as wheel:
                     wheel.infolist()
-            except (zipfile.BadZipFile, OSError) as error:
+            except BROKEN_ZIP as error:
                 yield _error("artifact-damaged", f"{path} does not open", path, str(error), _PIN)
 
 

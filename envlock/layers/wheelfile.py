@@ -11,9 +11,7 @@ import hashlib
 import os
 import posixpath
 import stat
-import struct
 import zipfile
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from configparser import Error as ConfigError
 from dataclasses import dataclass
@@ -35,6 +33,7 @@ from envlock.errors import DamagedArchive, HostileArchive
 from envlock.layers.canonical import ASSEMBLED
 from envlock.layers.entry import Entry, checked_path
 from envlock.lock import Wheel
+from envlock.zips import BROKEN_ZIP
 
 if TYPE_CHECKING:
     from installer.scripts import ScriptSection
@@ -49,10 +48,7 @@ _MOST_MEMBERS = 500_000
 _MOST_TEXT = 64 << 20
 _ALWAYS_ALLOWED = 1 << 30
 _MOST_RATIO = 100
-_MALFORMED = (
-    *(InstallerError, InvalidRecordEntry, zipfile.BadZipFile, zlib.error, ConfigError),
-    *(ValueError, KeyError, AssertionError, OSError, NotImplementedError, RuntimeError, EOFError, struct.error),
-)
+_MALFORMED: tuple[type[Exception], ...] = (InstallerError, InvalidRecordEntry, ConfigError, KeyError, AssertionError, *BROKEN_ZIP)
 """What zipfile and installer raise on a file that is no wheel."""
 _AGAIN = "fetch it again; if it comes out the same, the wheel itself is broken: ask its makers, or pin another version"
 _DISTRUST = "do not use this wheel; get it from a source that you trust"

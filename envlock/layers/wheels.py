@@ -20,8 +20,8 @@ from envlock.layers.tree import Tree
 from envlock.layers.wheelfile import VENV, InstalledFile, InstalledWheel, open_wheel, site_packages
 from envlock.lock import Wheel
 
-HEAVY = 20_000_000
-"""Bytes from which a wheel is a layer of its own."""
+HEAVY = 5_000_000
+"""Bytes from which a wheel is a layer of its own. The lighter ones are made and sent anew when one is added: few bytes, then."""
 
 MOST_LAYERS = 100
 """Most wheel layers of an image; engines load at most 125 layers in all."""

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from functools import cache, partial
 from pathlib import Path
 
+from envlock.errors import DamagedArchive
 from envlock.fetch import Source, Wanted, fetch_all
 from envlock.lock import Wheel
 from envlock.progress import Progress
@@ -26,6 +27,7 @@ from envlock.resolve.wheelsources import WheelSources
 from envlock.resolve.wish import PythonWish
 from envlock.store import CHUNK, Store
 from envlock.transport import Transport
+from envlock.zips import BROKEN_ZIP
 
 __all__ = ["PythonWish", "newest_date", "resolve_wheels", "wheel_date", "wheel_sources", "wheel_wanted"]
 
@@ -87,18 +89,26 @@ def newest_date(wheels: Iterable[Wheel], store: Store) -> int:
 def wheel_date(path: Path) -> int:
     """The newest date of an entry of a wheel, in seconds since 1970; 0 when it has none.
 
-    Zip dates have no time zone and are read as UTC. Impossible dates, and those after 2099, are passed over.
+    Zip dates have no time zone and are read as UTC. Impossible dates, and those after 2099, are passed over. Raises `DamagedArchive`.
     """
     newest = 0
-    with zipfile.ZipFile(path) as archive:
-        for entry in archive.infolist():
-            try:
-                date = datetime(*entry.date_time, tzinfo=UTC)
-            except ValueError:
-                continue
-            if date.year <= _LAST_YEAR:
-                newest = max(newest, int(date.timestamp()))
+    for entry in _entries(path):
+        try:
+            date = datetime(*entry.date_time, tzinfo=UTC)
+        except ValueError:
+            continue
+        if date.year <= _LAST_YEAR:
+            newest = max(newest, int(date.timestamp()))
     return newest
+
+
+def _entries(path: Path) -> list[zipfile.ZipInfo]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return archive.infolist()
+    except BROKEN_ZIP as error:
+        hint = "its index has it so: ask its makers, or pin another version"
+        raise DamagedArchive("a wheel is no zip file", where=path.name, why=str(error), hint=hint) from None
 
 
 @cache
