@@ -88,13 +88,12 @@ def test_a_dockerfile_is_built(each: Engine, folder: Path) -> None:
 def test_a_step_that_fails(each: Engine, folder: Path) -> None:
     log = io.BytesIO()
     with pytest.raises(BuildFailed) as caught:
-        each.build(context(folder, f"FROM {BASE}\nRUN seq 300; echo told >&2; exit 9"), TAG, Silent(), log)
-    assert "RUN seq 300" in caught.value.where
+        each.build(context(folder, f"FROM {BASE}\nRUN (seq 300; echo told) >&2; exit 9"), TAG, Silent(), log)
+    assert "RUN (seq 300" in caught.value.where
     assert "exit code: 9" in caught.value.why
     assert caught.value.why.endswith("told")
     assert caught.value.why.count("\n") <= 20
-    # What goes to the other stream may tear a line or two.
-    assert len({line.split()[-1] for line in log.getvalue().splitlines() if line.strip()} & {b"%d" % n for n in range(1, 301)}) > 290
+    assert {line.split()[-1] for line in log.getvalue().splitlines() if line.strip()} >= {b"%d" % n for n in range(1, 301)}
     assert each.image(TAG) is None
 
 

@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import subprocess
-import tarfile
 import tempfile
 import time
 from collections.abc import Iterator
@@ -21,7 +20,7 @@ from tiny import Tiny, copied_store, envlock, launched, remove_images, result, s
 from envlock.artifact import layout, seal
 from envlock.artifact.check import check
 from envlock.artifact.targets import UNFINISHED
-from envlock.engine import Engine
+from envlock.engine import BuildContext, Engine
 from envlock.layers.sandbox import stream_of
 from envlock.progress import Silent
 from envlock.rootfs import read_rootfs
@@ -131,10 +130,9 @@ def test_loaded_on_another_engine_it_is_the_same_image(artifact: Path, built: Ti
 def test_the_dockerfile_in_it_builds_the_same_tree(artifact: Path, engine: Engine, tmp_path: Path) -> None:
     """Its own context is all that BuildKit gets."""
     tag = "envlock-test-pin:rebuilt"
-    with tarfile.open(tmp_path / "context.tar", "w", format=tarfile.GNU_FORMAT) as tar:
-        tar.add(artifact / layout.CONTEXT, "")
+    folder = artifact / layout.CONTEXT
     with (tmp_path / "log").open("wb") as log:
-        engine.build(lambda: iter([(tmp_path / "context.tar").read_bytes()]), tag, Silent(), log)
+        engine.build(BuildContext(folder, (folder / "Dockerfile").read_bytes()), tag, Silent(), log)
     try:
         assert rootfs_in(engine, tag) == record_of(artifact)["rootfs_digest"]
     finally:
