@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import re
@@ -306,6 +307,42 @@ def test_a_store_whose_disk_is_full(tiny: Tiny, engine: Engine, tmp_path: Path) 
     assert "[disk-full]" in told
     assert "ENVLOCK_STORE" in told
     assert engine.image(tiny.tag) is None
+
+
+GROW = """
+store=$1 disk=$2 size=$3
+shift 3
+mount -t tmpfs -o size="$size" tmpfs "$disk"
+cp -a "$store/." "$disk/"
+set +e
+"$@"
+echo "status $?"
+set -e
+mount -o remount,size=1g "$disk"
+"$@"
+"""
+SPARE = [int(kilobytes) for kilobytes in os.environ.get("ENVLOCK_SPARE", "40 1500 22000").split()]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting takes root")
+@pytest.mark.parametrize("spare", SPARE, ids=lambda spare: f"{spare}k")
+def test_wherever_the_disk_is_full_a_run_with_room_ends_with_the_same(
+    spare: int, tiny_built: tuple[Tiny, Any], tiny_session: Tiny, engine: Engine, tmp_path: Path
+) -> None:
+    """ENVLOCK_SPARE names other sizes, in kilobytes that are free when the build begins."""
+    reference, printed = tiny_built
+    tiny = Tiny(reference.lock, copied_store(tiny_session.store, tmp_path / "store"), tmp_path / "tiny.lock.yaml")
+    tiny.written()
+    remove_images(engine, tiny.lock.name)
+    (tmp_path / "disk").mkdir()
+    used = sum(path.stat().st_blocks * 512 for path in tiny.store.root.rglob("*"))
+    around = ["unshare", "--mount", "sh", "-ec", GROW, "sh", str(tiny.store.root), str(tmp_path / "disk"), f"{used // 1024 + spare}k"]
+    done = ended(launched("build", tiny.lock_path, "--store", tmp_path / "disk", "--json", before=around))
+    told = said(done, 0)
+    status, _, again = done.stdout.rpartition("status ")[2].partition("\n")
+    assert ("[disk-full]" in told) == (status == "5")
+    assert status in (("5",) if spare < 21_000 else ("0", "5")), told  # the largest layer has 21 MB
+    assert json.loads(again)["image_digest"] == printed["image_digest"]
 
 
 def test_a_store_that_cannot_be_written(tiny: Tiny) -> None:
