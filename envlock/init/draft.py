@@ -13,6 +13,7 @@ from packaging.version import InvalidVersion, Version
 from pydantic import ValidationError
 
 from envlock.catalogue import Catalogue
+from envlock.catalogue.gpus import plain
 from envlock.errors import Exit, Finding, Problems
 from envlock.init.said import Claim, LeftOut, Said, Weight
 from envlock.nvidia import Nvidia
@@ -103,8 +104,6 @@ def _known(name: str, platform: str, catalogue: Catalogue) -> bool:
 
 def gpu_word(name: str) -> str:
     """A GPU's name as a spec has it: `NVIDIA A100-SXM4-80GB` is a100."""
-    from envlock.catalogue.gpus import plain
-
     return name if name.startswith("sm_") else plain(name)
 
 
@@ -113,7 +112,7 @@ def from_sources(said: Said, sources: Sequence[str], given: Given, catalogue: Ca
     remarks: dict[str, str] = {}
     findings: list[Finding] = []
     torch = _torch(said, given, findings)
-    cuda = given.cuda or _cuda(said, torch, given, findings)
+    cuda = given.cuda or _cuda(said, torch, findings)
     python, bounds = _python(said, findings)
     python = given.python or python
     base = said.bases[-1] if said.bases else None
@@ -165,7 +164,7 @@ def _torch(said: Said, given: Given, findings: list[Finding]) -> Claim | None:
     return next((claim for claim in said.torch if claim.value), None)
 
 
-def _cuda(said: Said, torch: Claim | None, given: Given, findings: list[Finding]) -> str | None:
+def _cuda(said: Said, torch: Claim | None, findings: list[Finding]) -> str | None:
     """The CUDA version that a source decides, as `12.4`; None where torch's wheel is to decide."""
     image = {claim.value for claim in said.torch if claim.weight == Weight.IMAGE}
     of_image = torch is not None and torch.value in image

@@ -53,6 +53,8 @@ def take_install(arguments: list[str], where: str, folder: Path, said: Said) -> 
     rest = iter(arguments)
     for word in rest:
         option, equals, value = word.partition("=")
+        if joined := re.fullmatch(r"(-[cefir])([^=].*)", word):
+            option, equals, value = joined[1], "=", joined[2]
         if not word.startswith("-"):
             take_requirement(word, where, said)
         elif option in (*_INDEXES, *_LINKS, *_INCLUDES, "-e", "--editable"):

@@ -118,7 +118,8 @@ def _edited(value: str, rest: str) -> str:
 
 
 def _take_command(words: list[str], where: str, folder: Path, said: Said) -> None:
-    end = next((number for number, word in enumerate(words) if re.fullmatch(r"[<>]+|\d?[<>]+.*", word)), len(words))
+    end = next((number for number, word in enumerate(words) if re.fullmatch(r"&?[<>]+.*", word)), len(words))
+    end -= 0 < end < len(words) and words[end - 1].isdigit()  # `2>` is read as two words
     arguments, text = words[:end], " ".join(words)
     if not arguments or _is_harmless(arguments):
         return

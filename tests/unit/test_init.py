@@ -313,6 +313,20 @@ def test_commands_are_told_apart() -> None:
     assert list(commands("a 'b")) == [["a 'b"]]
 
 
+@pytest.mark.parametrize("redirected", ["2>/dev/null", "> log 2>&1", "&> /dev/null", "1>&2"])
+def test_what_a_redirection_names_is_no_package(tmp_path: Path, redirected: str) -> None:
+    draft = from_text(tmp_path, "Dockerfile", f"FROM python:3.11\nRUN pip install torch==2.5.1 einops {redirected}\n")
+    assert draft.values["packages"] == ["einops"]
+    assert "/dev/null" not in left(draft)
+
+
+def test_options_joined_to_their_value_are_read(tmp_path: Path) -> None:
+    (tmp_path / "req.txt").write_text("six\n")
+    draft = from_text(tmp_path, "Dockerfile", "FROM python:3.11\nRUN pip install torch==2.5.1 -rreq.txt -e.\n")
+    assert draft.values["packages"] == ["six"]
+    assert "-e ." in left(draft)
+
+
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     name=st.sampled_from(["Dockerfile", "requirements.txt", "environment.yml", "cog.yaml", "pyproject.toml"]),
