@@ -27,12 +27,12 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 
+from envlock.catalogue.rows import MACHINES
 from envlock.errors import FetchError, NeedsCompiling, NoSolution, Unreachable
 from envlock.resolve.uv import Uv
 
 BLOCK = 256 * 1024
 OLDEST_PYTHONS = ("3.7", "3.8", "3.9", "3.10", "3.11", "3.12", "3.13")
-PLATFORMS = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
 _ARCHITECTURES = re.compile(rb"(?:(?:sm|compute)_\d{2,3}[af]?)(?: (?:sm|compute)_\d{2,3}[af]?)*(?=\0)")
 _VERSION_LINE = re.compile(r"^(\w+)(?:: [^=]*)? = '?([^'\n]*)'?$", re.MULTILINE)
 _GLIBC_OF_LEGACY_TAG = {"manylinux1": (2, 5), "manylinux2010": (2, 12), "manylinux2014": (2, 17)}
@@ -203,7 +203,7 @@ def _machine_requirements(requirements: Iterable[Requirement], platform: str) ->
         name = canonicalize_name(requirement.name)
         if not name.startswith(("nvidia-", "cuda-", "triton", "pytorch-triton")):
             continue
-        environment = {"platform_system": "Linux", "sys_platform": "linux", "platform_machine": PLATFORMS[platform]}
+        environment = {"platform_system": "Linux", "sys_platform": "linux", "platform_machine": MACHINES[platform]}
         environment |= {"python_version": "3.0", "python_full_version": "3.0.0"}
         python_clause = re.search(r'python_version < "[\d.]+"', str(requirement.marker or ""))
         if requirement.marker and not requirement.marker.evaluate(environment):
@@ -226,7 +226,7 @@ def torch_row(
         _, _, build, tags = parse_wheel_filename(wheel.file)
         for tag in sorted(tags, key=str):
             plain = re.fullmatch(r"cp3\d+", tag.interpreter) and tag.abi in (tag.interpreter, tag.interpreter + "m")
-            if plain and tag.platform.startswith(("manylinux", "linux")) and tag.platform.endswith(PLATFORMS[platform]):
+            if plain and tag.platform.startswith(("manylinux", "linux")) and tag.platform.endswith(MACHINES[platform]):
                 mine.append((Version(_python_of(tag.interpreter)), build, tag.platform, wheel))
     if not mine:
         return None
@@ -266,7 +266,7 @@ def torch_rows(versions: Iterable[str], index_arguments: Sequence[str] = ()) -> 
     with requests.Session() as session:
         for version in sorted(versions, key=Version, reverse=True):
             wheels = published_wheels(f"torch=={version}", index_arguments)
-            for platform in PLATFORMS:
+            for platform in MACHINES:
                 row = torch_row(version, platform, wheels, session)
                 if row is not None:
                     yield row

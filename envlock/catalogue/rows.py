@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import cache
 
 Numbers = tuple[int, ...]
+MACHINES = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
+"""What wheels and markers call the machine of each platform."""
 
 
 @cache

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 
 from envlock import yamlfile
 from envlock.init import names, pip
-from envlock.init.said import Claim, Said, Weight
+from envlock.init.said import Claim, Said, Weight, texts_in
 from envlock.yamlfile import Document
 
 CHANNELS = "conda's channels are not used: packages come from the Python index, programs from Debian"
@@ -25,7 +24,7 @@ def read(path: Path, said: Said) -> None:
     data = document.data if isinstance(document.data, dict) else {}
     if isinstance(data.get("name"), str):
         said.names.append(data["name"])
-    channels = [text for text in _texts(data.get("channels")) if text not in ("defaults", "nodefaults")]
+    channels = [text for text in texts_in(data.get("channels")) if text not in ("defaults", "nodefaults")]
     where = _line(document, ("channels",))
     for channel in channels:
         if label := re.search(r"cuda-(\d+\.\d+(?:\.\d+)?)", channel):
@@ -35,7 +34,7 @@ def read(path: Path, said: Said) -> None:
     dependencies = data.get("dependencies")
     for place, item in enumerate(dependencies if isinstance(dependencies, list) else []):
         if isinstance(item, dict):
-            for inner, text in enumerate(_texts(item.get("pip"))):
+            for inner, text in enumerate(texts_in(item.get("pip"))):
                 pip.take_line(text, _line(document, ("dependencies", place, "pip", inner)), path.parent, said)
         elif isinstance(item, str):
             take_package(item, _line(document, ("dependencies", place)), said)
@@ -103,10 +102,6 @@ def _version_and_build(text: str) -> tuple[str, str]:
     if version.endswith(".*") or parts[0].startswith("==") or version.count(".") >= 2:
         return f"=={version}", build
     return f"=={version.rstrip('.*')}.*", build
-
-
-def _texts(data: Any) -> list[str]:
-    return [item for item in data if isinstance(item, str)] if isinstance(data, list) else []
 
 
 def _line(document: Document, path: tuple[str | int, ...]) -> str:

@@ -13,7 +13,7 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel
 from envlock.init.said import Claim, Said, Weight, cuda_of_tag
 from envlock.resolve.requirements import logical_lines
 from envlock.resolve.wish import TORCH_FAMILY
-from envlock.stack.packages import target_environment
+from envlock.stack.packages import holds, target_environment
 from envlock.urls import split_url
 from envlock.yamlfile import read_bytes
 
@@ -141,7 +141,7 @@ def take_requirement(text: str, where: str, said: Said) -> None:
         return
     if requirement.url is not None:
         _take_source(requirement.url, where, said, text)
-    elif requirement.marker is not None and not _may_hold(requirement):
+    elif not _may_hold(requirement):
         said.leave(text, where, "it is for other systems than Linux")
     elif canonicalize_name(requirement.name) in TOOLS:
         said.leave(text, where, "the image has no pip: envlock installs the wheels itself")
@@ -152,8 +152,7 @@ def take_requirement(text: str, where: str, said: Said) -> None:
 def _may_hold(requirement: Requirement) -> bool:
     """Whether a requirement's marker holds for some Python on Linux."""
     pythons = [f"3.{minor}" for minor in range(7, 16)]
-    environments = ({**target_environment(python, "linux/amd64"), "extra": ""} for python in pythons)
-    return any(requirement.marker is not None and requirement.marker.evaluate(environment) for environment in environments)
+    return any(holds(requirement, target_environment(python, "linux/amd64")) for python in pythons)
 
 
 def _take_source(url: str, where: str, said: Said, whole: str = "") -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from envlock.errors import FileUnreadable
 from envlock.init import pip
-from envlock.init.said import Claim, Said
+from envlock.init.said import Claim, Said, texts_in
 from envlock.yamlfile import read_bytes
 
 ITSELF = "the image holds the wheels of other projects; add this one with `files`, or as a wheel in a folder of find-links"
@@ -36,7 +36,7 @@ def read(path: Path, said: Said) -> None:
         said.python.append(Claim(project["requires-python"], f"requires-python {project['requires-python']}", where("requires-python")))
     uv = _table(tool, "uv")
     sources = _table(uv, "sources")
-    for text in _texts(project.get("dependencies")):
+    for text in texts_in(project.get("dependencies")):
         source = sources.get(re.split(r"[\s\[;=<>!~@]", text)[0])
         if isinstance(source, dict) and not {"index"} & source.keys():
             said.leave(f"{text} from {source}", where(text), pip.NOT_A_WHEEL)
@@ -50,13 +50,13 @@ def read(path: Path, said: Said) -> None:
 
 def _read_uv(uv: dict[str, Any], sources: dict[str, Any], where: Any, said: Said) -> None:
     tables = [table for table in uv.get("index", []) if isinstance(table, dict) and isinstance(table.get("url"), str)]
-    for url in [*_texts(uv.get("extra-index-url")), *_texts(uv.get("find-links")), *_texts([uv.get("index-url")])]:
+    for url in [*texts_in(uv.get("extra-index-url")), *texts_in(uv.get("find-links")), *texts_in([uv.get("index-url")])]:
         pip.take_place("index", url, where(url), said)
     for table in tables:
         if not table.get("explicit") or any(_names_index(source, table.get("name")) for source in sources.values()):
             pip.take_place("index", table["url"], where(table["url"]), said)
     for key in ("override-dependencies", "constraint-dependencies"):
-        for text in _texts(uv.get(key)):
+        for text in texts_in(uv.get(key)):
             said.leave(f"{key} {text}", where(text), "name the version under `packages` where the image needs it")
 
 
@@ -103,7 +103,3 @@ def _poetry_version(text: str) -> str:
 def _table(data: dict[str, Any], key: str) -> dict[str, Any]:
     found = data.get(key)
     return found if isinstance(found, dict) else {}
-
-
-def _texts(data: Any) -> list[str]:
-    return [item for item in data if isinstance(item, str)] if isinstance(data, list) else []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import Any
 
 from envlock.secrecy import redact_text
 
@@ -77,6 +78,11 @@ def by_reason(left_out: Iterable[LeftOut]) -> dict[str, list[LeftOut]]:
     for row in left_out:
         found.setdefault(row.why, []).append(row)
     return found
+
+
+def texts_in(data: Any) -> list[str]:
+    """The texts of a list in a file; none where it is no list."""
+    return [item for item in data if isinstance(item, str)] if isinstance(data, list) else []
 
 
 def cuda_of_tag(tag: str) -> str:

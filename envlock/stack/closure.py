@@ -12,7 +12,7 @@ from packaging.version import Version
 from envlock import lock
 from envlock.catalogue import Catalogue
 from envlock.errors import Finding
-from envlock.stack.packages import named_cuda, target_environment
+from envlock.stack.packages import holds, named_cuda, target_environment
 from envlock.stack.solution import Solution
 
 
@@ -98,9 +98,8 @@ def _cpu_only(torch: lock.Wheel, one: dict[str, lock.Wheel], solution: Solution)
 
 
 def _wanted(texts: Sequence[str], solution: Solution) -> list[Requirement]:
-    environment = {**target_environment(solution.stack.python, solution.stack.platform), "extra": ""}
-    parsed = [Requirement(text) for text in texts]
-    return [wanted for wanted in parsed if wanted.marker is None or wanted.marker.evaluate(environment)]
+    environment = target_environment(solution.stack.python, solution.stack.platform)
+    return [wanted for wanted in map(Requirement, texts) if holds(wanted, environment)]
 
 
 def _pins(one: dict[str, lock.Wheel], solution: Solution, catalogue: Catalogue) -> list[Finding]:

@@ -13,11 +13,9 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from envlock.catalogue import Catalogue
-from envlock.catalogue.rows import Build, Family, numbers
+from envlock.catalogue.rows import MACHINES, Build, Family, numbers
 from envlock.errors import Finding
 from envlock.spec import Spec
-
-_MACHINES = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +37,7 @@ def target_environment(python: str, platform: str) -> dict[str, str]:
         "implementation_name": "cpython",
         "implementation_version": f"{python}.0",
         "os_name": "posix",
-        "platform_machine": _MACHINES[platform],
+        "platform_machine": MACHINES[platform],
         "platform_python_implementation": "CPython",
         "platform_system": "Linux",
         "python_full_version": f"{python}.0",
@@ -51,13 +49,18 @@ def target_environment(python: str, platform: str) -> dict[str, str]:
     return {key: fixed.get(key, value) for key, value in {k: str(v) for k, v in default_environment().items()}.items()}
 
 
+def holds(requirement: Requirement, environment: dict[str, str]) -> bool:
+    """Whether a requirement's marker holds in a marker environment, without extras."""
+    return requirement.marker is None or requirement.marker.evaluate({**environment, "extra": ""})
+
+
 def asked_packages(spec: Spec, python: str) -> list[Asked]:
     """The spec's packages that hold for the target."""
     environment = target_environment(python, spec.target.platform)
     found = []
     for place, text in enumerate(spec.packages):
         requirement = Requirement(text)
-        if requirement.marker is None or requirement.marker.evaluate({**environment, "extra": ""}):
+        if holds(requirement, environment):
             found.append(Asked(f"packages.{place}", canonicalize_name(requirement.name), requirement))
     return found
 
@@ -68,7 +71,7 @@ def pins(build: Build, python: str) -> dict[str, SpecifierSet]:
     found: dict[str, SpecifierSet] = {}
     for text in build.requires or ():
         requirement = Requirement(text)
-        if requirement.marker is None or requirement.marker.evaluate({**environment, "extra": ""}):
+        if holds(requirement, environment):
             found[canonicalize_name(requirement.name)] = requirement.specifier
     return found
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from envlock.catalogue import Catalogue, drivers, gpus
 from envlock.catalogue.gpus import Gpu
-from envlock.catalogue.rows import Build, numbers
+from envlock.catalogue.rows import Build, CudaRelease, Generation, numbers
 from envlock.errors import Finding
 from envlock.stack.wish import Wish, alternatives
 
@@ -147,12 +147,17 @@ def _driver_knows(gpu: Gpu, driver: str, catalogue: Catalogue) -> list[Finding]:
     if row.last_driver is not None and branch > int(row.last_driver):
         what, why = f"driver {driver} no longer supports {gpu.title}", f"the last branch with {row.name} is R{row.last_driver}"
         return [Finding("gpu-driver", "error", what, where, why, f"use a driver of branch R{row.last_driver}")]
-    first = next((need for need in catalogue.drivers if numbers(need.cuda)[:2] == numbers(row.first_cuda)), None)
+    first = _first_release(row, catalogue)
     if first is not None and drivers.older(str(branch), first.driver):
         what = f"driver {driver} does not know {gpu.title}"
         why = f"{row.name} needs the driver of CUDA {row.first_cuda}"
         return [Finding("gpu-driver", "error", what, where, why, f"update the driver to {first.driver} or newer")]
     return []
+
+
+def _first_release(row: Generation, catalogue: Catalogue) -> CudaRelease | None:
+    """The first CUDA release that knows a generation, with the driver it came with."""
+    return next((release for release in catalogue.drivers if numbers(release.cuda)[:2] == numbers(row.first_cuda)), None)
 
 
 def driver_floor(cuda: str | None, wish: Wish, catalogue: Catalogue) -> str | None:
@@ -163,7 +168,7 @@ def driver_floor(cuda: str | None, wish: Wish, catalogue: Catalogue) -> str | No
     floors = [need.row.floor]
     for gpu in wish.gpus:
         row = gpus.generation(gpu.capability, catalogue)
-        first = row and next((r for r in catalogue.drivers if numbers(r.cuda)[:2] == numbers(row.first_cuda)), None)
+        first = row and _first_release(row, catalogue)
         floors += [first.driver] if first else []
     return max(floors, key=numbers)
 
