@@ -12,6 +12,8 @@ from functools import partial
 from io import BytesIO
 from typing import Literal
 
+from packaging.utils import canonicalize_name
+
 from envlock.errors import BuildFailed
 from envlock.layers.apt import holds as apt_holds
 from envlock.layers.entry import Entry
@@ -119,7 +121,7 @@ def layer_of(path: str, package: Package | None, lock: Lock) -> str:
     ):
         return OWN_HOLDS
     if package is not None and package.kind == "wheel":
-        name = _normal(package.name)
+        name = canonicalize_name(package.name)
         return next((group.holds for group in wheel_groups(lock.wheels) if any(wheel.name == name for wheel in group.wheels)), "")
     if path == VENV or path.startswith(f"{VENV}/"):
         return VENV_HOLDS
@@ -127,8 +129,3 @@ def layer_of(path: str, package: Package | None, lock: Lock) -> str:
         return "" if package is None else apt_holds(lock.apt)
     base = lock.base
     return f"Debian {base.suite}, {len(base.debs)} packages" if isinstance(base, DebianBase) else base.reference
-
-
-def _normal(name: str) -> str:
-    """A project's name as locks have it (PyPA, "Names and normalization")."""
-    return re.sub(r"[-_.]+", "-", name).lower()

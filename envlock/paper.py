@@ -11,20 +11,17 @@ from typing import Annotated
 
 from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
-from pydantic_core import PydanticCustomError
+
+from envlock.texts import fault
 
 _DOI = re.compile(r"10\.\d{4,9}/\S+")
 _ORCID = re.compile(r"\d{4}-\d{4}-\d{4}-\d{3}[\dX]")
 
 
-def _fault(what: str, hint: str) -> PydanticCustomError:
-    return PydanticCustomError("spec-value", "{what}", {"what": what, "hint": hint})
-
-
 def _doi(value: str) -> str:
     plain = re.sub(r"^(https?://(dx\.)?doi\.org/|doi:)", "", value, flags=re.IGNORECASE)
     if not _DOI.fullmatch(plain):
-        raise _fault(f"{value!r} is not a DOI", "write it as 10.1000/xyz123")
+        raise fault("spec-value", f"{value!r} is not a DOI", "write it as 10.1000/xyz123")
     return plain
 
 
@@ -33,13 +30,13 @@ def _orcid(value: str) -> str:
     plain = value.removeprefix("https://orcid.org/").removeprefix("http://orcid.org/")
     hint = "write it as 0000-0002-1825-0097; its last character is a checksum"
     if not _ORCID.fullmatch(plain):
-        raise _fault(f"{value!r} is not an ORCID iD", hint)
+        raise fault("spec-value", f"{value!r} is not an ORCID iD", hint)
     total = 0
     for digit in plain.replace("-", "")[:-1]:
         total = (total + int(digit)) * 2
     check = (12 - total % 11) % 11
     if plain[-1] != ("X" if check == 10 else str(check)):
-        raise _fault(f"{value!r} is not an ORCID iD: a digit is wrong", hint)
+        raise fault("spec-value", f"{value!r} is not an ORCID iD: a digit is wrong", hint)
     return plain
 
 
@@ -47,14 +44,14 @@ def _licence(value: str) -> str:
     try:
         return str(canonicalize_license_expression(value))
     except InvalidLicenseExpression:
-        raise _fault(
-            f"{value!r} is not an SPDX licence expression", "write it as MIT or Apache-2.0; the list is at spdx.org/licenses"
+        raise fault(
+            "spec-value", f"{value!r} is not an SPDX licence expression", "write it as MIT or Apache-2.0; the list is at spdx.org/licenses"
         ) from None
 
 
 def _year(value: str) -> str:
     if not re.fullmatch(r"(19|20)\d{2}", value):
-        raise _fault(f"{value!r} is not a year", "write it as 2026")
+        raise fault("spec-value", f"{value!r} is not a year", "write it as 2026")
     return value
 
 
@@ -77,7 +74,7 @@ class Author(_Part):
 
 def _some(authors: tuple[Author, ...]) -> tuple[Author, ...]:
     if not authors:
-        raise _fault("a paper has at least one author", "write `authors: [{given: Ada, family: Lovelace}]`")
+        raise fault("spec-value", "a paper has at least one author", "write `authors: [{given: Ada, family: Lovelace}]`")
     return authors
 
 

@@ -24,7 +24,7 @@ from envlock.store import Store
 from envlock.treediff import ImageTree, TreeComparison, compare_trees, read_tree
 
 if TYPE_CHECKING:
-    from envlock.engine import Engine
+    from envlock.engine import Engine, EngineImage
     from envlock.image import Image
     from envlock.locking import ChosenLock
 
@@ -221,7 +221,7 @@ class _Work:
             self.comparisons.append(compare_trees(self.engine, expected, found, self.chosen.lock))
 
 
-def _require_image(engine: Engine, reference: str) -> Any:
+def _require_image(engine: Engine, reference: str) -> EngineImage:
     from envlock.verify import find_image
 
     return find_image(engine, reference)

@@ -36,7 +36,6 @@ from envlock.texts import (
     fault,
 )
 
-SPEC_VERSION = "1"
 CANONICAL_FORM = 1
 
 Level = Literal["off", "seeded", "deterministic", "strict"]
@@ -205,13 +204,12 @@ def parse_spec(raw: bytes, name: str) -> Spec:
 
 def findings_of(error: ValidationError, document: yamlfile.Document, model: type[BaseModel]) -> list[Finding]:
     """Each complaint of pydantic in our words, in the order of the file."""
-    found: dict[tuple[str, str], tuple[yamlfile.Position, Finding]] = {}
+    found: dict[tuple[str, str], Finding] = {}
     for detail in error.errors(include_url=False):
         path = _plain_path(detail["loc"], document.data)
         finding = _finding(detail, path, document, model)
-        position = document.positions.get(path, (0, 0))
-        found.setdefault((finding.where, finding.id), (position, finding))
-    return [finding for _, finding in sorted(found.values(), key=lambda item: _place(item[1].where))]
+        found.setdefault((finding.where, finding.id), finding)
+    return sorted(found.values(), key=lambda finding: _place(finding.where))
 
 
 def _place(where: str) -> tuple[int, int]:
@@ -237,7 +235,7 @@ def _finding(detail: ErrorDetails, path: tuple[yamlfile.Key, ...], document: yam
     where = document.where(path)
     if kind == "extra_forbidden":
         key = str(path[-1]) if path else ""
-        known = _keys_at(path[:-1], document.data, model)
+        known = _keys_at(path[:-1], model)
         near = difflib.get_close_matches(key, known, n=1)
         hint = f"did you mean `{near[0]}`?" if near else f"known here: {', '.join(sorted(known))}"
         return Finding("spec-unknown-key", "error", f"`{key}` is not a key of a spec", document.where(path, key=True), hint=hint)
@@ -267,7 +265,7 @@ def document_value(path: tuple[yamlfile.Key, ...], data: Any) -> Any:
     return data
 
 
-def _keys_at(path: tuple[yamlfile.Key, ...], data: Any, model: type[BaseModel]) -> list[str]:
+def _keys_at(path: tuple[yamlfile.Key, ...], model: type[BaseModel]) -> list[str]:
     """The keys that the model knows at a path: those of the model found by walking annotations."""
     candidates = [model]
     for part in path:

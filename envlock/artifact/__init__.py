@@ -6,8 +6,8 @@ inputs.py     the inputs of a lock as files
 imagefile.py  the image as one archive, written and read in a stream; targets.py: as one file, in parts, compressed
 scan.py       what the layers hold; licences.py: what packages say of their licences
 record.py, sbom.py, packages.py, citation.py, crate.py, pages.py     the texts
-pin.py        writes it all; seal.py: its checksums
-check.py      tests it, offline; rebuild.py: makes the image again from it; load.py: loads and verifies it
+writing.py    writes it all; seal.py: its checksums
+check.py      tests it, offline; rebuild.py: makes the image again from it, or loads and verifies it
 push.py       the image into a registry
 """
 

@@ -17,25 +17,23 @@ OPEN = "FILL IN"
 def citation(lock: Lock, paper: Paper | None) -> bytes:
     """CITATION.cff (citation-file-format, schema-guide.md)."""
     authors = [_cff_author(author) for author in paper.authors] if paper else [{"name": f"{OPEN}: the authors"}]
-    title = f"Artifact of “{paper.title}”" if paper else f"{OPEN}: title of the paper"
     data: dict[str, Any] = {
         "cff-version": "1.2.0",
         "message": "If you use this artifact, please cite it and the paper.",
         "type": "software",
-        "title": title,
+        "title": title_of(paper),
         "authors": authors,
         "version": lock.short_digest,
         "identifiers": [{"type": "other", "value": lock.digest, "description": "digest of the lock"}],
     }
     if paper:
-        data |= {key: value for key, value in (("license", paper.licence), ("doi", paper.artifact_doi)) if value}
+        licence = paper.licence if paper.licence and is_single(paper.licence) else None
+        data |= {key: value for key, value in (("license", licence), ("doi", paper.artifact_doi)) if value}
         data |= {"keywords": list(paper.keywords)} if paper.keywords else {}
         preferred: dict[str, Any] = {"type": "article", "title": paper.title, "authors": authors}
         preferred |= {key: value for key, value in (("doi", paper.doi), ("journal", paper.venue)) if value}
         preferred |= {"year": int(paper.year)} if paper.year else {}
         data["preferred-citation"] = preferred
-    if not (paper and paper.licence and is_single(paper.licence)):
-        data.pop("license", None)
     head = "" if paper else "# The spec has no `paper:` block; give it one and pin again, or fill this in.\n"
     return (head + yaml.dump(data, Dumper=_Plain, sort_keys=False, allow_unicode=True, width=120)).encode()
 
@@ -45,6 +43,11 @@ class _Plain(yaml.SafeDumper):
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
+
+
+def title_of(paper: Paper | None) -> str:
+    """What the artifact is called."""
+    return f"Artifact of “{paper.title}”" if paper else f"{OPEN}: title of the paper"
 
 
 def is_single(licence: str) -> bool:
@@ -62,7 +65,7 @@ def zenodo(lock: Lock, paper: Paper | None) -> bytes:
     """Metadata of a deposit (developers.zenodo.org, "Deposit metadata")."""
     described = f"Container image {lock.name} (lock {lock.digest}) with all that rebuilds and checks it; see README.md."
     data: dict[str, Any] = {
-        "title": f"Artifact of “{paper.title}”" if paper else f"{OPEN}: title of the paper",
+        "title": title_of(paper),
         "upload_type": "software",
         "description": f"{paper.abstract} {described}" if paper and paper.abstract else described,
         "creators": [_creator(author) for author in paper.authors] if paper else [{"name": f"{OPEN}: Family, Given"}],

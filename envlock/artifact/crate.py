@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from envlock.artifact import layout
-from envlock.artifact.citation import OPEN
+from envlock.artifact.citation import is_single, title_of
 from envlock.artifact.record import Record
 from envlock.lock import Lock
 from envlock.paper import Author, Paper
@@ -28,7 +28,7 @@ def crate(lock: Lock, record: Record, paper: Paper | None, files: Mapping[str, i
     root: dict[str, Any] = {
         "@id": "./",
         "@type": "Dataset",
-        "name": f"Artifact of “{paper.title}”" if paper else f"{OPEN}: title of the paper",
+        "name": title_of(paper),
         "description": f"The container image {record.tag}, its lock, and what rebuilds and checks it.",
         "datePublished": when,
         "license": {"@id": licence["@id"]},
@@ -95,8 +95,7 @@ def _licence(paper: Paper | None) -> dict[str, Any]:
         about = "The authors have not stated a licence for their own files; LICENSES.md lists those of what is in the image."
         return {"@id": "#licence", "@type": "CreativeWork", "name": "not stated", "description": about}
     about = "For the authors' own files; LICENSES.md lists the licences of what is in the image."
-    plain = " " not in paper.licence and not paper.licence.startswith("LicenseRef-")
-    identity = f"https://spdx.org/licenses/{paper.licence}" if plain else "#licence"
+    identity = f"https://spdx.org/licenses/{paper.licence}" if is_single(paper.licence) else "#licence"
     return {"@id": identity, "@type": "CreativeWork", "name": paper.licence, "description": about}
 
 

@@ -103,7 +103,7 @@ class _Watched:
 
 @dataclass(slots=True)
 class Content:
-    """What an archive turned out to hold: its small files by name, the digest of each blob, and faults in people's words."""
+    """What an archive turned out to hold: small files by name, the bytes of each blob by digest, and faults in words."""
 
     texts: dict[str, bytes] = field(default_factory=dict)
     blobs: dict[str, int] = field(default_factory=dict)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -107,7 +106,6 @@ def _told(facts: Facts) -> dict[str, Any]:
             "loaded": layers,
             "rebuild": sum(row.size for row in inputs_of(lock)) + layers,
         },
-        "date": datetime.fromtimestamp(lock.epoch, UTC).strftime("%Y-%m-%d"),
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Rebuilt:
-    """What came out: the manifest digest, and the first layer that differs from the artifact's, in words; empty where none does."""
+    """What came out: the manifest digest, how many inputs were fetched, and a finding where it is not the artifact's image."""
 
     manifest_digest: str
     fetched: int
@@ -98,7 +98,7 @@ def load_and_verify(folder: Path, engine: Engine, progress: Progress) -> tuple[R
         with progress.track("load into the engine", record.archive.size) as advance:
             stream = unpacked(joined, record.archive.compression)
 
-            def pieces() -> Any:
+            def pieces() -> Iterator[bytes]:
                 while chunk := stream.read(CHUNK):
                     advance(len(chunk))
                     yield chunk

@@ -99,10 +99,7 @@ class Passing:
 
     def close(self) -> None:
         """End the layer."""
-        if not self._ended:
-            self._ended = True
-            self._pieces.put(b"")
-            self._thread.join()
+        self.abandon()
         if self._fault is not None:
             raise self._fault
 
