@@ -12,6 +12,7 @@ import itertools
 import json
 import math
 import struct
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -288,20 +289,30 @@ def _cell(text: str) -> Any:
 
 
 def _compare_leaves(name: str, ours: list[Leaf], theirs: list[Leaf]) -> FileComparison:
-    first, second = dict(ours), dict(theirs)
+    first, second = _numbered(ours), _numbered(theirs)
     places = list(dict.fromkeys([*first, *second]))
     differing = [place for place in places if _canonical(first.get(place, ...)) != _canonical(second.get(place, ...))]
     if not differing:
         return FileComparison(name, "same-values", "the way it is written only")
-    place = differing[0]
+    place = differing[0][0]
     share = f"{len(differing)} of {len(places)} values"
-    if place not in first or place not in second:
+    if differing[0] not in first or differing[0] not in second:
         return FileComparison(name, "different", f"{place} is in one only", share)
-    one, other = first[place], second[place]
+    one, other = first[differing[0]], second[differing[0]]
     numeric = all(isinstance(value, int | float) and not isinstance(value, bool) for value in (one, other))
     return FileComparison(
         name, "different", place, f"{one!r} against {other!r}{f', by {abs(one - other):.3g}' if numeric else ''}; {share}"
     )
+
+
+def _numbered(leaves: list[Leaf]) -> dict[tuple[str, int], Any]:
+    """Values by place, counted from 0 where several have the same one, as the cells of two columns of one name."""
+    found: dict[tuple[str, int], Any] = {}
+    seen: Counter[str] = Counter()
+    for place, value in leaves:
+        found[place, seen[place]] = value
+        seen[place] += 1
+    return found
 
 
 def _canonical(value: Any) -> str:

@@ -217,6 +217,8 @@ def test_type_shape_and_names_are_compared_before_bits(tmp_path):
         ("a.csv", "e,loss\n1,0.50\n", "e,loss\r\n1.0,0.5\r\n", "same-values", ""),
         ("a.csv", "e,loss\n1,0.5\n", "e,loss\n1,0.75\n", "different", "row 2, column loss"),
         ("a.csv", "e\n1\n", "e\n1\n2\n", "different", "row 3, column e is in one only"),
+        ("a.csv", "e,e\n1,2\n", "e,e\n3,2\n", "different", "row 2, column e"),
+        ("a.json", '{"a": {"b": 1}, "a.b": 2}', '{"a": {"b": 3}, "a.b": 2}', "different", "a.b"),
         ("a.bin", "aXc", "aYc", "different", "byte 1"),
         ("a.bin", "abc", "abcd", "different", "byte 3"),
         ("a.bin", "abc", "abc", "identical", ""),
