@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import BinaryIO, Literal
 
 from envlock.layers.canonical import Tree, read_tar
-from envlock.layers.entry import path_bytes
+from envlock.layers.entry import ancestors, path_bytes
 from envlock.layers.tree import Node
 
 RULES = 1
@@ -95,15 +95,15 @@ class Difference:
 def differences(one: Rootfs, other: Rootfs) -> tuple[Difference, ...]:
     """All differences, sorted by path. Below a folder that one tree lacks only the folder is named."""
     found: list[Difference] = []
-    absent = ""
+    absent: set[str] = set()
     for path in sorted(one.nodes.keys() | other.nodes.keys(), key=path_bytes):
         a, b = one.nodes.get(path), other.nodes.get(path)
         if a is not None and b is not None:
             found += _between(path, a, b)
-        elif not (absent and path.startswith(absent)):
+        elif absent.isdisjoint(ancestors(path)):
             node = a or b
             assert node is not None
-            absent = f"{path}/" if node.kind == "directory" else absent
+            absent |= {path} if node.kind == "directory" else set()
             found.append(Difference(path, "missing", one=_told(node)) if a else Difference(path, "extra", other=_told(node)))
     return tuple(found)
 

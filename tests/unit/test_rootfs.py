@@ -134,6 +134,9 @@ def test_a_time_is_information() -> None:
 def test_a_folder_that_is_missing_is_named_once() -> None:
     found = differences(rootfs(file("a/b/c"), file("a/b/d"), file("ab")), rootfs(file("ab")))
     assert found == (Difference("a", "missing", "directory"),)
+    # paths that sort between a folder and what is in it
+    beside = differences(rootfs(file("a/b"), file("a-1/RECORD"), file("a.libs/c")), rootfs())
+    assert [difference.path for difference in beside] == ["a", "a-1", "a.libs"]
 
 
 def test_the_first_byte_of_a_text_that_differs() -> None:
