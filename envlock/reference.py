@@ -15,7 +15,7 @@ from typing import Annotated, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from envlock.errors import FileUnreadable, UsageError
-from envlock.report import Check, Fingerprint, Report, Status
+from envlock.report import Check, Fingerprint, Report, Status, without_controls
 from envlock.store import write_atomically
 
 REFERENCE_VERSION: Final = 1
@@ -188,9 +188,9 @@ def read(path: Path) -> Reference:
     except OSError as error:
         raise FileUnreadable(f"cannot read {path}", why=error.strerror or str(error)) from None
     try:
-        return Reference.model_validate_json(raw[: MOST_BYTES + 1])
-    except ValidationError as error:
-        why = error.errors(include_url=False)[0]["msg"]
+        return Reference.model_validate_json(without_controls(raw[: MOST_BYTES + 1]))
+    except (ValueError, RecursionError) as error:
+        why = error.errors(include_url=False)[0]["msg"] if isinstance(error, ValidationError) else str(error)
         raise UsageError(f"{path} is not a reference", why=why, hint="write one with `envlock verify --record-reference FILE`") from None
 
 

@@ -9,7 +9,7 @@ import io
 import shlex
 import tarfile
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -223,7 +223,7 @@ def image_facts(reference: str, image: EngineImage, lock: Lock | None, said: Tra
     )
 
 
-def host_facts(host: Host, said: Iterable[Transcript]) -> HostFacts:
+def host_facts(host: Host, said: Sequence[Transcript]) -> HostFacts:
     """The host as the report names it; GPUs as the containers saw them, else as the host has them."""
     seen = [(transcript.device, gpu) for transcript in said for gpu in transcript.facts.get("gpus") or () if isinstance(gpu, dict)]
     gpus = [_gpu_facts(device, gpu, host) for device, gpu in seen]
@@ -280,6 +280,7 @@ def repeat_command(reference: str, options: Options) -> str:
         ("--level", options.level, None),
         ("--nproc", options.nproc, None),
         ("--repeats", options.repeats, None),
+        ("--timeout", options.timeout, default.timeout),
     ):
         if value not in (usual, None):
             words += [flag, str(value)]

@@ -72,7 +72,7 @@ class Record(_Part):
     image_digest: Digest = Field(description="sha256 of the config")
     manifest_digest: Digest
     rootfs_digest: Digest = Field(description="over the merged file tree, rules 1")
-    layers: tuple[LayerRow, ...]
+    layers: tuple[LayerRow, ...] = Field(min_length=1)
     shown_by: dict[str, str] = Field(description="which of the digests a tool shows")
     archive: Archive
     vendor: Vendor = Field(description="what of the inputs lies in the artifact")

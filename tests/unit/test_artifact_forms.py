@@ -23,6 +23,8 @@ from uv import find_uv_bin
 
 from envlock.artifact import citation, layout, packages
 from envlock.artifact.pages import tex
+from envlock.artifact.record import read_record
+from envlock.errors import UsageError
 from envlock.paper import Paper
 from envlock.report import to_json
 
@@ -75,6 +77,12 @@ def test_the_bill_tells_the_image(artifact: Path) -> None:
     top = bill(artifact)["metadata"]["component"]
     assert top["hashes"] == [{"alg": "SHA-256", "content": record["manifest_digest"].removeprefix("sha256:")}]
     assert bill(artifact)["serialNumber"].startswith("urn:uuid:")
+
+
+def test_a_record_without_layers_is_none(artifact: Path) -> None:
+    record = json.loads((artifact / layout.IMAGE).read_text())
+    with pytest.raises(UsageError, match="not the record of an image"):
+        read_record(json.dumps({**record, "layers": []}).encode(), layout.IMAGE)
 
 
 # packages

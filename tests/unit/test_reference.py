@@ -102,11 +102,20 @@ def test_what_is_no_reference_is_told(tmp_path):
     (tmp_path / "x.json").write_text('{"version": 1, "fingerprints": [{"check": 1}]}')
     with pytest.raises(UsageError, match="not a reference"):
         read(tmp_path / "x.json")
+    (tmp_path / "x.json").write_text("{")
+    with pytest.raises(UsageError, match="not a reference"):
+        read(tmp_path / "x.json")
     with pytest.raises(FileUnreadable):
         read(tmp_path / "missing.json")
     (tmp_path / "empty").mkdir()
     with pytest.raises(FileUnreadable):
         read(tmp_path / "empty")
+
+
+def test_a_strangers_reference_does_not_steer_the_terminal(tmp_path):
+    recorded = REFERENCE.fingerprints[0].model_copy(update={"host": "\x1b[2Jbox"})
+    write(tmp_path / "x.json", REFERENCE.model_copy(update={"fingerprints": (recorded,)}))
+    assert read(tmp_path / "x.json").fingerprints[0].host == "�[2Jbox"
 
 
 def test_a_reference_does_not_depend_on_the_order_of_fields():

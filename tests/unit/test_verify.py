@@ -241,6 +241,7 @@ def test_the_command_repeats_the_run():
         == "envlock verify x:1 --gpus none --shm-size 2g --level seeded --nproc 4 --group seeds --env 'A=b c'"
     )
     assert repeat_command("x:1", Options()) == "envlock verify x:1"
+    assert repeat_command("x:1", Options(timeout=60.0)) == "envlock verify x:1 --timeout 60.0"
 
 
 def test_options_reach_the_self_test():
