@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
+import sys
 import zipfile
 from collections.abc import Callable
 from hashlib import sha256
+from pathlib import Path
 
 import pytest
 import requests
@@ -148,3 +151,10 @@ def test_measured_rows_stand_in_order() -> None:
     releases = [(row["torch"], row["platform"]) for row in json.loads((DATA / "torch.json").read_text())["rows"]]
     newest_first = list(reversed(load().releases()))
     assert [torch for torch, platform in releases if platform == "linux/amd64"] == newest_first
+
+
+def test_the_script_refuses_variants_without_their_index() -> None:
+    script = Path(__file__).parents[2] / "scripts" / "refresh-catalogue"
+    done = subprocess.run([sys.executable, script, "--only", "variants"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "--pytorch-index" in done.stderr.splitlines()[-1]
