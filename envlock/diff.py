@@ -53,7 +53,8 @@ class Diff:
     def as_text(self) -> str:
         """What people read: changes by topic, most telling first."""
         count = len(self.changes)
-        head = f"{count} difference{'' if count == 1 else 's'}" if count else "no difference"
+        none = "no difference" if self.same else "no difference but in files"
+        head = f"{count} difference{'' if count == 1 else 's'}" if count else none
         lines = [f"{head} between {self.one} and {self.other}"]
         width = min(max((len(change.name) for change in self.changes), default=0), 32)
         topic = ""
@@ -97,10 +98,10 @@ def _stack(one: Portrait, other: Portrait) -> Iterator[Change]:
         if was != now:
             yield Change("stack", _NAMES.get(name, name), _present(was), _present(now), _floor(was, now) if name == "driver floor" else "")
     if one.architectures is not None and other.architectures is not None:
-        for gone in [sorted(one.architectures - other.architectures, key=_number)]:
-            if gone:
-                means = "GPUs of these have no code in torch any more, unless it is compiled from PTX"
-                yield Change("stack", "architectures dropped", " ".join(gone), None, means)
+        gone = sorted(one.architectures - other.architectures, key=_number)
+        if gone:
+            means = "GPUs of these have no code in torch any more, unless it is compiled from PTX"
+            yield Change("stack", "architectures dropped", " ".join(gone), None, means)
         new = sorted(other.architectures - one.architectures, key=_number)
         if new:
             yield Change("stack", "architectures added", None, " ".join(new))

@@ -156,6 +156,6 @@ def _size(text: str | None) -> int | None:
     if text is None:
         return None
     number, unit = text[:-1], text[-1:].upper()
-    if unit in "KMG" and unit and number.isdigit() and int(number) > 0:
+    if unit in ("K", "M", "G") and number.isdecimal() and int(number) > 0:
         return int(number) * {"K": 10**3, "M": 10**6, "G": 10**9}[unit]
     raise _choice("--split", text, "sizes as 45G or 900M")

@@ -225,3 +225,10 @@ def test_a_route_that_is_none(envlock, tmp_path, monkeypatch, words):
     status, _, err = envlock(*words)
     assert status == Exit.USAGE
     assert "ways are assemble, dockerfile" in err
+
+
+@pytest.mark.parametrize("size", ["G", "0G", "45", "45X", "²G"])
+def test_a_size_that_is_none(envlock, size):
+    status, _, err = envlock("pin", "image", "-o", "artifact", "--split", size)
+    assert status == Exit.USAGE
+    assert "--split" in err

@@ -13,7 +13,9 @@ from envlock.errors import UsageError
 from envlock.lock import Built, Deb, LockFile, Settings, Wheel
 from envlock.portrait import of_image, of_lock
 from envlock.progress import Silent
+from envlock.rootfs import Difference
 from envlock.sides import Sides
+from envlock.treediff import Explained, TreeComparison
 
 OLD = sample_lock()
 
@@ -155,3 +157,8 @@ def test_the_text_says_the_count_and_arrows():
     text = Diff("old", "new", found, silent).as_text()
     assert text == "1 difference between old and new\n\nstack\n  torch  2.5.1 → 2.6.0"
     assert Diff("a", "b", (), ()).as_text() == "no difference between a and b"
+
+
+def test_files_that_alone_differ_are_no_equality():
+    files = TreeComparison("a", "b", (Explained(Difference("/x", "content"), "", ""),), 0)
+    assert Diff("a", "b", (), (), files).as_text().startswith("no difference but in files between a and b\n")
