@@ -152,8 +152,7 @@ def fetch_inputs(lock: Lock, open_engine: Callable[[], Engine], store: Store, pr
     """
     wheels = (*lock.wheels, lock.installer)
     base = lock.base
-    debs = (*(base.debs if isinstance(base, DebianBase) else ()), *(lock.apt.debs if lock.apt else ()))
-    files = [(wheel.sha256, wheel.size) for wheel in wheels] + [(deb.sha256, deb.size) for deb in debs]
+    files = [(wheel.sha256, wheel.size) for wheel in wheels] + [(deb.sha256, deb.size) for deb in lock.debs]
     if not isinstance(base, DebianBase):
         files += [(blob.digest.removeprefix("sha256:"), blob.size) for blob in base.layers]
     missing = sum(not store.has(sha256, size) for sha256, size in files)

@@ -16,14 +16,13 @@ from pathlib import Path
 
 import envlock
 from envlock.errors import DownloadDamaged, FileGone
+from envlock.layers.canonical import ASSEMBLED
 from envlock.lock import Shipped
 from envlock.store import Store
 
 PACKAGE = Path(envlock.__file__).parent
 SHIPPED_PACKAGES = ("runtime", "selftest")
 SUFFIXES = (".py", ".json", ".j2", ".sh", ".txt")
-MTIME = 946684800
-"""2000-01-01T00:00:00Z, the constant of the canonical layer rules."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +50,7 @@ def own_bundle() -> bytes:
         for path, source in sorted(_sources()):
             content = source.read_bytes()
             header = tarfile.TarInfo(path)
-            header.size, header.mode, header.mtime = len(content), 0o644, MTIME
+            header.size, header.mode, header.mtime = len(content), 0o644, ASSEMBLED
             tar.addfile(header, io.BytesIO(content))
     return buffer.getvalue()
 

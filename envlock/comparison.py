@@ -32,8 +32,8 @@ class Subject:
 class Difference:
     """One fingerprint on which subjects with the same key disagree.
 
-    `odd` are those that stand against the majority; where there is none, all of them. `separates` names the facts (host, GPU, driver …)
-    that differ exactly as the values do.
+    `odd` are those without the most frequent value; where two are equally frequent, all of them. `separates` names the facts (host,
+    GPU, driver …) that differ exactly as the values do.
     """
 
     check: str
@@ -131,8 +131,8 @@ def _judge(
 
 def _difference(key: Key, found: dict[str, str], titles: dict[str, str], subjects: dict[str, Subject]) -> Difference:
     counts = Counter(found.values()).most_common()
-    has_majority = len(counts) == 1 or counts[0][1] > counts[1][1]
-    odd = tuple(name for name, value in found.items() if not has_majority or value != counts[0][0])
+    (usual, most), (_, second) = counts[:2]
+    odd = tuple(name for name, value in found.items() if most == second or value != usual)
     return Difference(key[0], titles[key[0]], key[1], found, odd, tuple(_separating(found, subjects)))
 
 

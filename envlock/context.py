@@ -14,7 +14,7 @@ from envlock.bundle import Bundle
 from envlock.damage import require_undamaged
 from envlock.errors import LockStale, UsageError
 from envlock.fetch import fetch_all
-from envlock.image import Settings, archive, make_image
+from envlock.image import Image, Settings, archive, make_image
 from envlock.lock import DebianBase, ImageBase, Lock
 from envlock.makers import STEPS, open_foundation, runtime_layer
 from envlock.progress import Progress
@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 
 MARK = "envlock-context"
 """A file that tells a folder written by envlock, which may be written again, from anything else."""
+
+
+UNREAD = (MARK, "SHA256SUMS", "Dockerfile", "base-image.tar")
+"""What of a context no step reads; every byte of it would be sent to the engine."""
 
 
 def write_context(
@@ -85,13 +89,17 @@ def require_current(path: Path, wanted: bytes) -> None:
     raise LockStale(f"{path} is not what its lock renders to", where=str(path), why=why, hint="write it again with `envlock render`")
 
 
+def base_image(base: ImageBase, platform: str, foundation: Foundation) -> Image:
+    """The base as an image that a Dockerfile can start from: its layers and its ENV."""
+    return make_image(foundation.base_layers, Settings(platform, 0, base.environment, {}))
+
+
 def _write_archive(lock: Lock, foundation: Foundation, path: Path) -> None:
     """The base as an archive for `docker load`, under the name that the Dockerfile starts from."""
     base = lock.base
     assert isinstance(base, ImageBase)
-    image = make_image(foundation.base_layers, Settings(lock.stack.platform, 0, base.environment, {}))
     with path.open("wb") as stream:
-        for piece in archive(image, (dockerfile.archive_tag(base),), foundation.open):
+        for piece in archive(base_image(base, lock.stack.platform, foundation), (dockerfile.archive_tag(base),), foundation.open):
             stream.write(piece)
 
 
@@ -106,8 +114,7 @@ def _prepare(folder: Path) -> None:
         shutil.rmtree(folder / part, ignore_errors=True)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / MARK).write_text("written by `envlock render`; may be written again\n")
-    # Neither is read by any step, and every byte here would be sent to the engine.
-    (folder / ".dockerignore").write_text(f"{MARK}\nSHA256SUMS\nDockerfile\nbase-image.tar\n")
+    (folder / ".dockerignore").write_text("".join(f"{name}\n" for name in UNREAD))
 
 
 def _link(blob: Path, path: Path) -> None:

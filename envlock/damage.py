@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from envlock.errors import DownloadDamaged, EnvlockError, Exit, Finding, Problems, exit_code_of
-from envlock.inventory import inputs_of
 from envlock.lock import DebianBase, Lock, Wheel
 from envlock.store import Store
 
@@ -15,13 +14,13 @@ _NOT_THE_INPUTS = (Exit.HOST, Exit.FILE)
 
 
 def names_of(lock: Lock) -> dict[str, str]:
-    """What people call each input, by its sha256."""
+    """What people call each input, by its sha256 in hex: every file that a lock names, and that a build of it reads from the store."""
     names = {wheel.sha256: wheel.file for wheel in (*lock.wheels, lock.installer)}
-    names |= {deb.sha256: f"{deb.name} {deb.version}" for deb in (lock.apt.debs if lock.apt else ())}
+    names |= {deb.sha256: f"{deb.name} {deb.version}" for deb in lock.debs}
     names |= {file.sha256: file.source for file in lock.files}
     names[lock.shipped.sha256] = f"the bundle of envlock {lock.shipped.envlock}"
     if isinstance(lock.base, DebianBase):
-        return names | {deb.sha256: f"{deb.name} {deb.version}" for deb in lock.base.debs}
+        return names
     names |= {blob.digest.removeprefix("sha256:"): f"a layer of {lock.base.reference}" for blob in lock.base.layers}
     return names | {lock.base.config_digest.removeprefix("sha256:"): f"the config of {lock.base.reference}"}
 
@@ -36,8 +35,7 @@ def damage_of(sha256: str, name: str, store: Store) -> Finding:
 
 def require_undamaged(lock: Lock, store: Store) -> None:
     """Hash every input of a lock that is in the store. Raises `Problems` (exit 6) with all that are damaged."""
-    names = names_of(lock)
-    _require([(sha256, names[sha256]) for sha256 in sorted(inputs_of(lock))], store)
+    _require(sorted(names_of(lock).items()), store)
 
 
 def require_whole(wheels: Iterable[Wheel], store: Store) -> None:

@@ -12,9 +12,8 @@ from envlock import dockerfile
 from envlock.build import require_platform
 from envlock.bundle import Bundle, open_bundle
 from envlock.clock import Clock
-from envlock.context import MARK, write_context
+from envlock.context import UNREAD, base_image, write_context
 from envlock.errors import BuildFailed
-from envlock.image import Settings, make_image
 from envlock.lock import ImageBase, Lock
 from envlock.makers import open_foundation
 from envlock.progress import Progress
@@ -24,8 +23,7 @@ if TYPE_CHECKING:
     from envlock.engine import Engine
     from envlock.locking import ChosenLock
 
-_UNREAD = frozenset({MARK, ".dockerignore", "SHA256SUMS", "base-image.tar", "Dockerfile"})
-"""What no step reads."""
+_NOT_SENT = frozenset({*UNREAD, ".dockerignore"})
 _WAYS = {"body": "through the engine's API", "loopback": "fetched by the engine over loopback", "client": "sent by the Docker client"}
 
 
@@ -77,7 +75,7 @@ def build_with_docker(
         with _base(lock, bundle, engine, store, progress) as base:
             text = _starting_from(dockerfile.render(lock, bundle), lock, base)
             try:
-                built = engine.build(BuildContext(folder, text, _UNREAD), tags[0], progress, stream, from_cache=from_cache)
+                built = engine.build(BuildContext(folder, text, _NOT_SENT), tags[0], progress, stream, from_cache=from_cache)
             except BuildFailed as error:
                 raise BuildFailed(error.what, where=error.where, why=error.why, hint=f"{log} has all that its steps printed") from None
         for tag in tags[1:]:
@@ -98,8 +96,7 @@ def _base(lock: Lock, bundle: Bundle, engine: Engine, store: Store, progress: Pr
         return
     tag = temporary_name()
     with open_foundation(lock, bundle, lambda: engine, store, progress) as foundation:
-        image = make_image(foundation.base_layers, Settings(lock.stack.platform, 0, lock.base.environment, {}))
-        engine.load(image, (tag,), foundation.open, progress)
+        engine.load(base_image(lock.base, lock.stack.platform, foundation), (tag,), foundation.open, progress)
         try:
             yield tag
         finally:

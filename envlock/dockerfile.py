@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from jinja2 import BaseLoader, Environment, StrictUndefined
 
@@ -58,7 +57,7 @@ def render(lock: Lock, bundle: Bundle) -> bytes:
     ).encode()
 
 
-def _base(lock: Lock) -> Mapping[str, Any]:
+def _base(lock: Lock) -> Mapping[str, str]:
     if isinstance(lock.base, DebianBase):
         title = f"Debian {lock.base.suite}, bootstrapped from {len(lock.base.debs)} locked packages"
         return {"title": title, "tar": "base.tar", "reference": ""}
@@ -67,15 +66,15 @@ def _base(lock: Lock) -> Mapping[str, Any]:
         source = f"From the archive {lock.base.reference}" if lock.base.kind == "archive" else plain
         title = f"{source}; once: docker load -i base-image.tar"
         return {"title": title, "tar": "", "reference": archive_tag(lock.base)}
-    repository = lock.base.reference.partition("@")[0]
-    name, colon, tag = repository.rpartition(":")
-    plain = name if colon and "/" not in tag else repository
-    return {"title": f"{lock.base.reference}, by its digest", "tar": "", "reference": f"{plain}@{lock.base.manifest_digest}"}
+    named = lock.base.reference.partition("@")[0]
+    name, colon, tag = named.rpartition(":")
+    repository = name if colon and "/" not in tag else named
+    return {"title": f"{lock.base.reference}, by its digest", "tar": "", "reference": f"{repository}@{lock.base.manifest_digest}"}
 
 
 def base_reference(lock: Lock) -> str:
     """The image that the Dockerfile starts from; empty where it starts from scratch."""
-    return str(_base(lock)["reference"])
+    return _base(lock)["reference"]
 
 
 def archive_tag(base: ImageBase) -> str:

@@ -292,7 +292,7 @@ class FileGone(FetchError):
 
 
 class DownloadDamaged(FetchError):
-    """Fewer or other bytes arrived than were sent; worth another try."""
+    """Fewer or other bytes arrived than were sent, or a file is no longer what it was when it was kept; worth another try."""
 
     id = "download-damaged"
 
@@ -365,6 +365,9 @@ class DamagedArchive(BuildFailed):
     """An archive is cut short, or its content is not what it says itself."""
 
     id = "damaged-archive"
+
+
+# what was promised does not hold: exit 1 --------------------------------------------------------------------------------
 
 
 class WrongPlatform(EnvlockError):

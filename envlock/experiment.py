@@ -93,7 +93,7 @@ def run_on(
     show: Show,
     expected: Record | None = None,
 ) -> tuple[Record, tuple[Metric, ...]]:
-    """The same, on a host that was read already."""
+    """As `run_experiment`, on a host that was read already."""
     started = datetime.now(UTC)
     image = find_image(engine, reference)
     lock = read_lock(engine, image).lock
@@ -160,7 +160,7 @@ def unsafe_variables(lock: Lock | None, given: Mapping[str, str]) -> tuple[Findi
 
 
 def prepare(folder: Path) -> None:
-    """An empty folder for the results."""
+    """An empty folder for the results. Raises `UsageError` for one that holds something."""
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
         raise UsageError(f"{folder} is not empty", why="results of two runs must not mix", hint="name another folder with --output")

@@ -93,8 +93,8 @@ class Host:
         return bool(self.nvidia.gpus) and not (self.runtime is not None and self.runtime.remote)
 
 
-def read_host(runtime: ContainerRuntime | None = None, store: Path | None = None) -> Host:
-    """This machine, and the engine's part in it. `store` is the folder whose disk counts; the current one where it is not given."""
+def read_host(runtime: ContainerRuntime | None = None) -> Host:
+    """This machine, and the engine's part in it; the disk is that of the current folder."""
     kernel = platform.release()
     return Host(
         name=platform.node(),
@@ -104,7 +104,7 @@ def read_host(runtime: ContainerRuntime | None = None, store: Path | None = None
         cpu=read_cpu(),
         memory=_memory(),
         shared_memory=_size_of("/dev/shm"),
-        disk_free=_free(store or Path.cwd()),
+        disk_free=_free(Path.cwd()),
         nvidia=read_nvidia(),
         runtime=runtime,
     )
@@ -187,8 +187,6 @@ def _size_of(folder: str) -> int | None:
 
 
 def _free(folder: Path) -> int | None:
-    while not folder.exists() and folder != folder.parent:
-        folder = folder.parent
     try:
         return shutil.disk_usage(folder).free
     except OSError:

@@ -9,6 +9,7 @@ from typing import Any
 
 from envlock import lock as locks
 from envlock.console import table
+from envlock.damage import names_of
 from envlock.errors import Finding, UsageError
 from envlock.lock import Lock
 from envlock.locking import SUFFIX
@@ -58,14 +59,7 @@ def kind_of(path: Path) -> str:
 
 def inputs_of(lock: Lock) -> frozenset[str]:
     """sha256 of every file that a lock names: what a build of it reads from the store."""
-    digests = [wheel.sha256 for wheel in (*lock.wheels, lock.installer)]
-    digests += [file.sha256 for file in lock.files] + [lock.shipped.sha256]
-    digests += [deb.sha256 for deb in (lock.apt.debs if lock.apt else ())]
-    if isinstance(lock.base, locks.DebianBase):
-        digests += [deb.sha256 for deb in lock.base.debs]
-    else:
-        digests += [lock.base.config_digest, *(blob.digest for blob in lock.base.layers)]
-    return frozenset(digest.removeprefix("sha256:") for digest in digests)
+    return frozenset(names_of(lock))
 
 
 def find_locks(places: Iterable[Path]) -> tuple[Path, ...]:

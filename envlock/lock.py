@@ -206,6 +206,11 @@ class Lock(_Part):
     run: Run = Run()
 
     @property
+    def debs(self) -> tuple[Deb, ...]:
+        """Every Debian package: those that a base is bootstrapped from, then those installed on top."""
+        return (*(self.base.debs if isinstance(self.base, DebianBase) else ()), *(self.apt.debs if self.apt else ()))
+
+    @property
     def inputs(self) -> dict[str, Any]:
         """The inputs as plain data, None left out."""
         return self.model_dump(mode="json", exclude_none=True)
@@ -260,7 +265,10 @@ def dump(lock_file: LockFile) -> bytes:
 
 
 def parse(raw: bytes, name: str) -> LockFile:
-    """Read a lock file from bytes (YAML, or the canonical JSON out of an image). Raises `Problems` (exit 4)."""
+    """Read a lock file from bytes (YAML, or the canonical JSON out of an image).
+
+    Raises `LockInvalid` where it is no lock of this version, `Problems` (exit 4) with every fault of one that is.
+    """
     document = yamlfile.parse_typed(raw, name)
     if not isinstance(document.data, dict):
         raise LockInvalid("this is not an envlock lock", where=name, hint="write one with `envlock lock SPEC`")
@@ -281,7 +289,7 @@ def parse(raw: bytes, name: str) -> LockFile:
 
 
 def read(path: Path) -> LockFile:
-    """Read a lock file. Raises `LockMissing` where there is none, `Problems` where it is not a lock."""
+    """Read a lock file. Raises `LockMissing` where there is none, and what `parse` raises."""
     if not path.exists():
         raise LockMissing(f"there is no lock {path}", hint=f"write it with `envlock lock {path.name.removesuffix('.lock.yaml')}.yaml`")
     return parse(yamlfile.read_bytes(path), path.name)

@@ -61,8 +61,7 @@ class MadeLock:
         """What people read after `envlock lock`."""
         lock = self.lock
         packed = sum(wheel.size for wheel in lock.wheels)
-        debs = len(lock.base.debs) if isinstance(lock.base, locks.DebianBase) else 0
-        counts = f"{len(lock.wheels)} wheels ({packed / 1e6:.0f} MB), {debs + (len(lock.apt.debs) if lock.apt else 0)} Debian packages"
+        counts = f"{len(lock.wheels)} wheels ({packed / 1e6:.0f} MB), {len(lock.debs)} Debian packages"
         state = "written" if self.changed else "unchanged"
         return "\n".join([f"{path}  {state}: {counts}", f"lock digest {lock.digest}", *(f"  {change}" for change in self.changes)])
 
@@ -85,7 +84,10 @@ def _shortest(path: Path) -> Path:
 
 
 def solve_file(path: Path, facts: BaseFacts | None = None) -> tuple[Spec, Solution]:
-    """A spec file and the stack that it asks for; every complaint with its place in the file. `facts`: what its base says of itself."""
+    """A spec file and the stack that it asks for; `facts`: what its base says of itself.
+
+    Raises `FileUnreadable`, or `Problems` with every complaint and its place in the file.
+    """
     raw = yamlfile.read_bytes(path)
     spec = parse_spec(raw, path.name)
     document = yamlfile.parse_text(raw, path.name)
@@ -117,8 +119,7 @@ def lock_spec(
 
 def changes_between(old: Lock, new: Lock) -> Iterator[str]:
     """What moved between two locks of one spec, in package versions."""
-    old_versions = {**_versions(old)}
-    new_versions = {**_versions(new)}
+    old_versions, new_versions = _versions(old), _versions(new)
     for name in sorted(old_versions.keys() | new_versions.keys()):
         was, now = old_versions.get(name), new_versions.get(name)
         if was != now:
@@ -126,8 +127,7 @@ def changes_between(old: Lock, new: Lock) -> Iterator[str]:
 
 
 def _versions(lock: Lock) -> dict[str, str]:
-    debs = [*(lock.base.debs if isinstance(lock.base, locks.DebianBase) else ()), *(lock.apt.debs if lock.apt else ())]
-    return {wheel.name: wheel.version for wheel in lock.wheels} | {f"{deb.name} (Debian)": deb.version for deb in debs}
+    return {wheel.name: wheel.version for wheel in lock.wheels} | {f"{deb.name} (Debian)": deb.version for deb in lock.debs}
 
 
 def is_lock(path: Path) -> bool:
@@ -140,13 +140,11 @@ def is_lock(path: Path) -> bool:
 
 def find_lock(path: Path) -> ChosenLock:
     """The lock at `path`, or the lock of the spec at `path`. Raises `LockMissing`, or `Problems` (exit 4) when it is stale."""
-    if path.name.endswith(SUFFIX) or is_lock(path):
+    if is_lock(path):
         found = locks.read(path)
         return ChosenLock(path, found.lock, found.built)
     lock_path = lock_path_of(path)
-    if not lock_path.exists():
-        raise LockMissing(f"{path.name} has no lock", where=str(lock_path), hint=f"write it with `envlock lock {path}`")
-    found = locks.read(lock_path)
+    found = _read_for(path, lock_path)
     stale = staleness(read_spec(path), path.parent, found.lock)
     if stale:
         hint = Finding("lock-stale", "info", f"lock it again with `envlock lock {path}`, or build the lock itself: {lock_path}")
@@ -154,9 +152,16 @@ def find_lock(path: Path) -> ChosenLock:
     return ChosenLock(lock_path, found.lock, found.built, path.parent)
 
 
+def _read_for(spec_path: Path, lock_path: Path) -> LockFile:
+    """The lock file of a spec. Raises `LockMissing` where there is none."""
+    if not lock_path.exists():
+        raise LockMissing(f"{spec_path.name} has no lock", where=str(lock_path), hint=f"write it with `envlock lock {spec_path}`")
+    return locks.read(lock_path)
+
+
 def find_or_make_lock(path: Path, open_engine: Callable[[], Engine], store: Store, progress: Progress) -> ChosenLock:
     """As `find_lock`, but a spec without a lock is locked first."""
-    if not path.name.endswith(SUFFIX) and not is_lock(path) and not lock_path_of(path).exists():
+    if not is_lock(path) and not lock_path_of(path).exists():
         lock_path = lock_path_of(path)
         progress.say(f"{path.name} has no lock yet; writing {lock_path}")
         made = lock_spec(path, lock_path, open_engine, store, progress, upgrade=False)
@@ -192,10 +197,8 @@ def staleness(spec: Spec, folder: Path, lock: Lock) -> list[Finding]:
 
 def check_lock(spec_path: Path, lock_path: Path, store: Store, progress: Progress) -> tuple[Finding, ...]:
     """Whether a lock still holds against its spec, its files and the catalogue, whether its base's tag still means the same, and
-    whether every outside source that a rebuild would need is there: everything that is not so."""
-    if not lock_path.exists():
-        raise LockMissing(f"{spec_path.name} has no lock", where=str(lock_path), hint=f"write it with `envlock lock {spec_path}`")
-    lock = locks.read(lock_path).lock
+    whether every outside source that a rebuild would need is there: everything that is not so. Raises `LockMissing`."""
+    lock = _read_for(spec_path, lock_path).lock
     found = staleness(read_spec(spec_path), spec_path.parent, lock)
     if isinstance(lock.base, ImageBase):
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -114,7 +114,7 @@ def _recorded(found: Report, path: Path) -> str:
     return f"{path} has {len(reference.write(path, made).fingerprints)} fingerprints"
 
 
-def _compare(reports: list[str], json: bool) -> None:
+def _compare(reports: list[str], json: bool) -> NoReturn:
     """`verify --compare`: many hosts' reports side by side."""
     from envlock import comparison, console, report
 
