@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
 from docker import APIClient
@@ -126,16 +124,6 @@ class Engine:
     def platform(self) -> str:
         """`os/architecture` of the engine's host."""
         return self.info.platform
-
-    def free_bytes(self) -> int | None:
-        """Free bytes where the engine keeps its data; None where that is not this host's to see."""
-        folder = Path(self.info.data_folder)
-        if self.endpoint.socket is None or not self.info.data_folder:
-            return None
-        try:
-            return shutil.disk_usage(folder).free
-        except OSError:
-            return None
 
     # images
 

@@ -10,9 +10,7 @@ from typing import Any
 from envlock.errors import EngineRefused
 from envlock.image import digest_of
 from envlock.layers.sandbox import stream_of
-from envlock.resolve.manifests import rows, table
-
-SMALL = 4 * 2**20  # bytes; no config or manifest is larger (the OCI distribution specification's limit)
+from envlock.resolve.manifests import LARGEST, platform_of, rows, table
 
 
 def config_digest(pieces: Iterable[bytes], identity: str, platform: str) -> str:
@@ -43,9 +41,7 @@ def _follow(documents: dict[str, dict[str, Any]], identity: str, platform: str) 
     if "config" in document:
         return str(table(document["config"]).get("digest"))
     for entry in map(table, rows(document.get("manifests"))):
-        said = table(entry.get("platform"))
-        named = "/".join(str(said[key]) for key in ("os", "architecture", "variant") if said.get(key))
-        if named in ("", platform) and (found := _follow(documents, str(entry.get("digest")), platform)):
+        if platform_of(entry.get("platform")) in ("", platform) and (found := _follow(documents, str(entry.get("digest")), platform)):
             return found
     return None
 
@@ -53,7 +49,7 @@ def _follow(documents: dict[str, dict[str, Any]], identity: str, platform: str) 
 def _small_files(pieces: Iterable[bytes]) -> Iterator[bytes]:
     with tarfile.open(fileobj=stream_of(pieces), mode="r|") as archive:
         for entry in archive:
-            if entry.isfile() and entry.size <= SMALL:
+            if entry.isfile() and entry.size <= LARGEST:
                 stream = archive.extractfile(entry)
                 if stream is not None:
                     yield stream.read()

@@ -28,7 +28,7 @@ SEARCH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """Where a base has its programs, when its config does not say otherwise."""
 
 Bytecode = Mapping[str, tuple[Entry, ...]]
-"""The compiled modules of each wheel, at their place in the image, by the wheel's sha256."""
+"""The compiled modules of each part, at their place in the image, by the part's identity (a wheel's sha256)."""
 
 _KIND = "bytecode"
 _PROGRAM = "compile_modules.py"
@@ -160,7 +160,7 @@ def _compile(
 
 
 def _keep(compiled: BinaryIO, keys: Sequence[str], store: Store) -> None:
-    """Sort the compiled modules that a container gives by wheel, and keep a tar for each."""
+    """Sort the compiled modules that a container gives by part, and keep a tar for each."""
     with store.scratch() as folder:
         made: dict[int, list[Entry]] = {number: [] for number in range(len(keys))}
         with (folder / "content").open("w+b") as content:

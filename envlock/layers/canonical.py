@@ -8,7 +8,7 @@ bytes is a new `RULES`.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import BinaryIO
 
@@ -17,14 +17,13 @@ from envlock.layers import Layer
 from envlock.layers.entry import WHITEOUT, Entry, ancestors, checked_path, is_stub, path_bytes, plain_capability
 from envlock.layers.tarfiles import BLOCK, END, header, name_in_tar, padding, read_tar
 from envlock.layers.tree import Tree, difference
+from envlock.progress import Advance
 
 __all__ = ["ASSEMBLED", "RULES", "Entry", "Plan", "Tree", "difference", "plan_layer", "read_tar", "write_layer"]
 
 RULES = 1
 ASSEMBLED = 946_684_800
 """Time of every assembled file: 2000-01-01T00:00:00Z, later than the oldest date that a zip can hold in any time zone."""
-
-Advance = Callable[[int], None]
 
 _CHUNK = 1 << 20
 

@@ -42,11 +42,6 @@ class WheelGroup:
             return f"{self.wheels[0].name} {self.wheels[0].version}"
         return f"{len(self.wheels)} smaller wheels"
 
-    @property
-    def slug(self) -> str:
-        """The group in a word that can be part of a file name."""
-        return self.wheels[0].name if len(self.wheels) == 1 else "smaller"
-
 
 def wheel_groups(wheels: Iterable[Wheel], most: int = MOST_LAYERS) -> tuple[WheelGroup, ...]:
     """The wheels in layers and in order: NVIDIA's, triton, torch, other heavy ones, and last all light ones together.

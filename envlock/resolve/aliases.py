@@ -13,7 +13,7 @@ from envlock.errors import FileGone
 from envlock.lock import Wheel
 from envlock.resolve.choice import Choice
 from envlock.resolve.indexes import Indexes
-from envlock.resolve.pages import Pages
+from envlock.resolve.pages import Pages, is_remote
 from envlock.resolve.wheelsources import path_by_content
 from envlock.resolve.wish import PythonWish
 from envlock.urls import split_url
@@ -66,7 +66,7 @@ class Aliases:
 
     def _only_default_can_serve(self, choice: Choice) -> bool:
         places = (*self.indexes.named.values(), *self.indexes.unnamed, *self.indexes.find_links)
-        return _is_remote(choice.source) and not any(_is_remote(place) for place in places)
+        return is_remote(choice.source) and not any(is_remote(place) for place in places)
 
     def _served(self, index: str, choice: Choice) -> str | None:
         """The address under which an index serves the chosen file, if it does."""
@@ -76,7 +76,3 @@ class Aliases:
             return None
         same = (o for o in offers if o.file == choice.file and (o.sha256 is None or choice.sha256 in (None, o.sha256)))
         return next((offer.url for offer in same), None)
-
-
-def _is_remote(place: str) -> bool:
-    return split_url(place).scheme in ("http", "https")

@@ -86,10 +86,11 @@ def resolve_apt(
     `open_sandbox` starts a container of the base; `newest` is the newest time in the base's files (seconds since 1970): no time in
     the layer may lie before it. Where the outcome is that of `keep`, `keep` is returned as it is.
 
-    Raises `Problems` (package-unknown, apt-driver), `NoSolution`, `HostNotReady` (the base has no apt) and `FetchError`s.
+    Raises `Problems` (package-unknown, apt-driver), `NoSolution`, `HostNotReady` (the base has no apt), `ToolMissing` (the host has none)
+    and `FetchError`s.
     """
     with store.scratch() as folder, open_sandbox() as sandbox, progress.track(f"apt: {', '.join(asked)}"):
-        world, places = _lists_for(sandbox, base, platform, folder, progress)
+        world, places = _lists_for(sandbox, base, platform, folder)
         _hand_over(world.lists, _source_lines(base), sandbox)
         debs = choose(_AptInside(sandbox), places, asked, "the base")
     refuse_drivers(debs, asked)
@@ -103,7 +104,10 @@ def resolve_apt(
 def fetch_apt(
     debs: Iterable[Deb], base: DebianBase | ImageBase, platform: str, base_urls: Sequence[str], store: Store, progress: Progress
 ) -> None:
-    """Bring locked packages into the store. `base_urls` are the archives that an image base names, see `urls_of_base`."""
+    """Bring locked packages into the store. `base_urls` are the archives that an image base names, see `urls_of_base`.
+
+    Raises what `fetch_all` raises.
+    """
     hint = "lock again for the current version, or put the file into the store from a mirror that still has it"
 
     def wanted(deb: Deb) -> Wanted:
@@ -147,7 +151,7 @@ def _source_lines(base: DebianBase | ImageBase, keyring: str = "/usr/share/keyri
 
 
 def _lists_for(
-    sandbox: Sandbox, base: DebianBase | ImageBase, platform: str, folder: Path, progress: Progress
+    sandbox: Sandbox, base: DebianBase | ImageBase, platform: str, folder: Path
 ) -> tuple[aptget.Apt, Sequence[archives.Archive | BaseArchive]]:
     """The base's package lists, fetched and verified by the host's apt with the keys that the base trusts; and the archives."""
     root = folder / "base"

@@ -70,7 +70,8 @@ def find_archives(suite: str, environ: Mapping[str, str] = os.environ) -> tuple[
 def snapshot_url(alias: str, snapshot: str, environ: Mapping[str, str] = os.environ) -> str | None:
     """The URL of an archive as it was at a time, with a slash at the end; None where the user named no snapshot service.
 
-    The user's template holds `{archive}` and `{snapshot}`: the alias, and the time as `20261128T201100Z`.
+    The user's template holds `{archive}` and `{snapshot}`: the alias, and the time as `20261128T201100Z`. Raises `UsageError`
+    where it does not.
     """
     template = environ.get(SNAPSHOT, "")
     if not template:

@@ -129,12 +129,12 @@ def _fetch_blobs(repository: Repository, blobs: Sequence[Blob | Descriptor], nam
     try:
         fetch_all(wanted, store, progress, transport=repository)
     except Problems as problems:
-        raise Problems([_explained(repository, finding) for finding in problems.findings], Exit.FILE) from None
+        raise Problems([_explained(finding) for finding in problems.findings], Exit.FILE) from None
     except FetchError as error:
         raise repository.explained(error) from None
 
 
-def _explained(repository: Repository, finding: Finding) -> Finding:
+def _explained(finding: Finding) -> Finding:
     """A finding about a blob that is gone, in the base's terms."""
     return Finding(BaseGone.id, "error", finding.what, finding.where, finding.why, finding.hint) if finding.id == FileGone.id else finding
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from envlock.resolve.manifests import table
 from envlock.resolve.reference import DOCKER_HUB
 
 _HUB_KEY = "https://index.docker.io/v1/"
@@ -43,14 +44,14 @@ def find_credentials(registry: str, say: Say, environ: Mapping[str, str] = os.en
         return None
     if not isinstance(config, dict):
         return None
-    helpers = _table(config.get("credHelpers"))
+    helpers = table(config.get("credHelpers"))
     names = _names_of(registry)
     helper = next((str(helpers[name]) for name in names if name in helpers), None) or config.get("credsStore")
     if helper:
         found = _ask_helper(str(helper), names[0], registry, say, environ)
         if found is not None:
             return found
-    return _from_file(_table(config.get("auths")), names)
+    return _from_file(table(config.get("auths")), names)
 
 
 def _names_of(registry: str) -> tuple[str, ...]:
@@ -67,12 +68,8 @@ def _names_of(registry: str) -> tuple[str, ...]:
     )
 
 
-def _table(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
 def _from_file(auths: Mapping[str, Any], names: tuple[str, ...]) -> Credentials | None:
-    row = next((_table(auths[name]) for name in names if name in auths), {})
+    row = next((table(auths[name]) for name in names if name in auths), {})
     if row.get("identitytoken"):
         return Credentials(identity_token=str(row["identitytoken"]))
     try:
@@ -92,7 +89,7 @@ def _ask_helper(helper: str, server: str, registry: str, say: Say, environ: Mapp
         done = subprocess.run(
             [path, "get"], input=server.encode(), capture_output=True, timeout=_HELPER_SECONDS, check=False, env=dict(environ)
         )
-        answer = _table(json.loads(done.stdout)) if done.returncode == 0 else {}
+        answer = table(json.loads(done.stdout)) if done.returncode == 0 else {}
     except (OSError, ValueError, RecursionError, subprocess.TimeoutExpired):
         say(f"the credential helper {program} does not work: asking {registry} without it")
         return None

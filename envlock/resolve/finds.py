@@ -14,8 +14,8 @@ from packaging.requirements import Requirement
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 
 from envlock.resolve.indexes import Indexes
+from envlock.resolve.pages import is_remote
 from envlock.resolve.target import Target
-from envlock.urls import split_url
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class FindLinks:
         places = [place for place in indexes.environment.get("UV_FIND_LINKS", "").split(",") if place]
         replaced: dict[Path, Path] = {}
         for place in places:
-            if split_url(place).scheme in ("http", "https"):
+            if is_remote(place):
                 continue
             folder = Path(place).absolute()
             wheels = sorted(path for path in folder.glob("*.whl"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import posixpath
 import tarfile
 from pathlib import Path
@@ -108,17 +107,14 @@ class _Archive:
 
     def _keep(self, member: str, digest: str | None = None) -> tuple[str, int]:
         """Copy a blob into the store; its digest and size. `digest` is what it must be."""
-        hasher, size = hashlib.sha256(), 0
         with self._open(member) as stream, self._store.incoming(what=member) as blob:
             while chunk := stream.read(CHUNK):
-                hasher.update(chunk)
-                size += len(chunk)
                 blob.write(chunk)
                 self._advance(len(chunk))
-            found = f"sha256:{hasher.hexdigest()}"
+            found = f"sha256:{blob.sha256}"
             if digest is not None and found != digest:
                 raise self._damaged(member, f"its sha256 is {found}")
-        return found, size
+        return found, blob.size
 
     def _open(self, member: str) -> IO[bytes]:
         name = posixpath.normpath(member)

@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import quote, urlunsplit
 
 from envlock.pipconfig import PipSettings, read_pip_settings
-from envlock.resolve.pages import local_path
+from envlock.resolve.pages import is_remote, local_path
 from envlock.resolve.uv import Uv
 from envlock.secrecy import redact
 from envlock.urls import split_url
@@ -45,7 +45,7 @@ class Indexes:
     @property
     def folders(self) -> tuple[Path, ...]:
         """The find-links places that are folders here."""
-        return tuple(local_path(place) for place in self.find_links if split_url(place).scheme not in ("http", "https"))
+        return tuple(local_path(place) for place in self.find_links if not is_remote(place))
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +121,11 @@ def _environment(environ: Mapping[str, str], pip: PipSettings, own: _UvSettings)
 
 def _exists(place: str) -> bool:
     """Whether a place can be asked at all: pip passes over folders that are absent, uv would stop."""
-    return split_url(place).scheme in ("http", "https") or local_path(place).is_dir()
+    return is_remote(place) or local_path(place).is_dir()
 
 
 def _as_uv_reads(place: str) -> str:
-    return place if split_url(place).scheme in ("http", "https") else str(local_path(place).absolute())
+    return place if is_remote(place) else str(local_path(place).absolute())
 
 
 def _uv_settings(environ: Mapping[str, str], here: Path) -> _UvSettings:

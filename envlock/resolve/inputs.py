@@ -41,7 +41,10 @@ INSTALLER = f"installer=={version('installer')}"
 
 
 def resolve_base_of(spec: Spec, solution: Solution, folder: Path, store: Store, progress: Progress, keep: Lock | None) -> Base:
-    """Pin the base that a stack stands on: Debian's packages, or an image out of a registry or an archive beside the spec."""
+    """Pin the base that a stack stands on: Debian's packages, or an image out of a registry or an archive beside the spec.
+
+    Raises as `resolve_base`, `resolve_archive`, `resolve_image` and `fetch_base`.
+    """
     platform = spec.target.platform
     if isinstance(solution.base, DebianWish):
         before = keep.base if keep and isinstance(keep.base, DebianBase) else None

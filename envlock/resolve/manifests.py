@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,19 +77,20 @@ def choose(index: Mapping[str, Any], platform: str, name: str) -> str:
     """The digest of a platform's manifest in an index. Attestations are no images. Raises `BaseUnfit` where there is none."""
     images = [entry for entry in rows(index.get("manifests")) if isinstance(entry, dict) and not _is_attestation(entry)]
     for entry in images:
-        if _fits(_platform(entry.get("platform")), platform):
+        if _fits(platform_of(entry.get("platform")), platform):
             return checked_digest(entry.get("digest"), f"the index of {name}")
-    there = ", ".join(sorted({_platform(entry.get("platform")) for entry in images})) or "none"
+    there = ", ".join(sorted({platform_of(entry.get("platform")) for entry in images})) or "none"
     hint = "choose another base, or `target.platform`"
     raise BaseUnfit(f"{name} is not there for {platform}", where="base", why=f"it is there for {there}", hint=hint)
 
 
 def _is_attestation(entry: Mapping[str, Any]) -> bool:
     annotations = table(entry.get("annotations"))
-    return "vnd.docker.reference.type" in annotations or _platform(entry.get("platform")).startswith("unknown/")
+    return "vnd.docker.reference.type" in annotations or platform_of(entry.get("platform")).startswith("unknown/")
 
 
-def _platform(said: Any) -> str:
+def platform_of(said: Any) -> str:
+    """`os/architecture[/variant]` as an index or a config says it; empty where it says nothing."""
     return "/".join(str(table(said)[key]) for key in ("os", "architecture", "variant") if table(said).get(key))
 
 
@@ -132,7 +133,7 @@ def image_base(
 ) -> ImageBase:
     """The base as the lock has it. Raises `BaseUnfit` where the image is for another platform, `DamagedArchive` for a strange config."""
     document = read_json(config, f"the config of {reference}")
-    there = _platform(document)
+    there = platform_of(document)
     if not _fits(there, platform):
         hint = "choose another base, or `target.platform`"
         raise BaseUnfit(f"{reference} is not there for {platform}", where="base", why=f"it is for {there or 'nothing known'}", hint=hint)
@@ -192,7 +193,7 @@ def printable(text: str) -> str:
     return "".join(letter for letter in text if letter.isprintable())
 
 
-def what_changed(before: Mapping[str, str], now: Mapping[str, str], names: Iterable[str] = TELLING) -> tuple[str, ...]:
+def what_changed(before: Mapping[str, str], now: Mapping[str, str]) -> tuple[str, ...]:
     """The telling variables whose values differ, as `CUDA_VERSION 12.4.0 → 12.4.1`."""
-    pairs = [(name, before.get(name, "none"), now.get(name, "none")) for name in names]
+    pairs = [(name, before.get(name, "none"), now.get(name, "none")) for name in TELLING]
     return tuple(f"{name} {old} → {new}" for name, old, new in pairs if old != new)

@@ -51,7 +51,7 @@ class Pages:
 
     def links(self, place: str) -> tuple[Offer, ...]:
         """The files that a find-links place has: the URL of a page, or a folder. A folder that is absent has none."""
-        if split_url(place).scheme in ("http", "https"):
+        if is_remote(place):
             return self._once(place)
         folder = local_path(place)
         try:
@@ -87,6 +87,11 @@ class Pages:
             hint = "check the index setting: the URL must be that of a simple index"
             raise Unreachable(f"{redact(url)} is not a page of a package index", where=redact(url), hint=hint) from None
         return _offers(links, response.url, url)
+
+
+def is_remote(place: str) -> bool:
+    """Whether an index or a find-links place is asked over the network, and is no folder."""
+    return split_url(place).scheme in ("http", "https")
 
 
 def local_path(place: str) -> Path:

@@ -29,7 +29,7 @@ from envlock.store import CHUNK, Store
 from envlock.transport import Transport
 from envlock.zips import BROKEN_ZIP
 
-__all__ = ["PythonWish", "newest_date", "resolve_wheels", "wheel_date", "wheel_sources", "wheel_wanted"]
+__all__ = ["PythonWish", "newest_date", "resolve_wheels", "wheel_date", "wheel_wanted"]
 
 SUPPLY = "put the file into a folder and name it in find-links (PIP_FIND_LINKS, pip.conf or uv.toml), or lock the spec again"
 # Zip dates reach to 2107; nothing after this year is more than a clock gone wrong.
@@ -71,14 +71,14 @@ def resolve_wheels(
     return tuple(wheels)
 
 
-def wheel_sources(wheel: Wheel) -> Iterable[Source]:
+def _wheel_sources(wheel: Wheel) -> Iterable[Source]:
     """Where a locked wheel may be had with this user's settings, looked up when asked for, best first. Raises `FetchError`."""
     return _sources_of_this_user().of(wheel)
 
 
 def wheel_wanted(wheel: Wheel) -> Wanted:
     """A locked wheel as `fetch_all` takes it."""
-    return Wanted(wheel.file, wheel.sha256, wheel.size, partial(wheel_sources, wheel), SUPPLY)
+    return Wanted(wheel.file, wheel.sha256, wheel.size, partial(_wheel_sources, wheel), SUPPLY)
 
 
 def newest_date(wheels: Iterable[Wheel], store: Store) -> int:

@@ -48,10 +48,6 @@ class ImageReference:
         except ValueError:
             return False
 
-    def at(self, digest: str) -> ImageReference:
-        """The same repository at a digest."""
-        return ImageReference(self.registry, self.repository, self.tag, digest)
-
     def __str__(self) -> str:
         name = self.repository if self.registry == DOCKER_HUB else f"{self.registry}/{self.repository}"
         return name + (f":{self.tag}" if self.tag else "") + (f"@{self.digest}" if self.digest else "")

@@ -41,11 +41,10 @@ _CLIENT = "envlock"
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A manifest or index as it came: its bytes, their digest, and the media type that the registry gives."""
+    """A manifest or index as it came: its bytes and their digest."""
 
     raw: bytes
     digest: str
-    media_type: str
 
 
 class Repository(Transport):
@@ -65,8 +64,8 @@ class Repository(Transport):
 
     def manifest(self, reference: str) -> Document:
         """The document at a tag or digest. Raises `BaseGone`, `RegistryAuth`, `RegistryRateLimited`, `Unreachable`, `DownloadDamaged`."""
-        _, answer = self._told(f"manifests/{reference}", ", ".join(ACCEPTED))
-        document = Document(answer.content, digest_of(answer.content), answer.headers.get("Content-Type", "").partition(";")[0])
+        answer = self._told(f"manifests/{reference}", ", ".join(ACCEPTED))
+        document = Document(answer.content, digest_of(answer.content))
         said = answer.headers.get("Docker-Content-Digest")
         expected = reference if reference.startswith("sha256:") else said
         if expected and expected.startswith("sha256:") and expected != document.digest:
@@ -114,9 +113,9 @@ class Repository(Transport):
     def _is_anonymous(self) -> bool:
         return find_credentials(self.reference.registry, lambda _: None) is None
 
-    def _told(self, path: str, accept: str) -> tuple[str, requests.Response]:
+    def _told(self, path: str, accept: str) -> requests.Response:
         try:
-            return self.text(self._url(path), accept)
+            return self.text(self._url(path), accept)[1]
         except FetchError as error:
             raise self.explained(error) from None
 

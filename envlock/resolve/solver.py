@@ -77,7 +77,7 @@ class Solver:
         return frozenset(names & set(self.wish.family))
 
     def _has_strayed(self, choice: Choice, question: _Question) -> bool:
-        """Whether a package of the torch family came from another index than PyTorch's, though it should not."""
+        """Whether a package of the torch family came out of no find-links folder; it must then come from PyTorch's index."""
         return self.wish.variant is not None and choice.name in self.wish.family and not question.finds.has(choice.file)
 
     def _ask(self, question: _Question) -> list[dict[str, Any]]:

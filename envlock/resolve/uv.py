@@ -74,7 +74,7 @@ class NoUsableWheel(NeedsCompiling):
 
 @dataclass(frozen=True, slots=True)
 class Uv:
-    """A uv that can be called. `environment` holds the user's index settings, credentials in them."""
+    """A uv that can be called."""
 
     binary: Path
     version: str
@@ -97,6 +97,8 @@ class Uv:
 
     def compile(self, arguments: Sequence[str | Path], environment: Mapping[str, str]) -> str:
         """Run `uv pip compile` where the user stands, so that uv finds its own configuration; what it prints on stdout.
+
+        `environment` holds the user's index settings, credentials in them.
 
         Raises `NoUsableWheel`, `NoSolution`, a `FetchError`, `DiskFull` or `UsageError` with uv's own reasoning.
         """

@@ -12,7 +12,7 @@ from envlock.errors import FetchError, FileGone
 from envlock.fetch import Source
 from envlock.lock import Wheel
 from envlock.resolve.indexes import Indexes
-from envlock.resolve.pages import Offer, Pages, with_credentials
+from envlock.resolve.pages import Offer, Pages, is_remote
 from envlock.urls import split_url
 
 # Where the default index keeps a file: by the BLAKE2b-256 of its bytes, so a path that holds on every machine.
@@ -62,7 +62,7 @@ class WheelSources:
         elif wheel.index != "local":
             yield partial(self._unknown_alias, wheel)
         for place in indexes.find_links:
-            if split_url(place).scheme in ("http", "https"):
+            if is_remote(place):
                 yield partial(self._in_links, place, wheel)
         for index in (*indexes.unnamed, *indexes.named.values()):
             yield partial(self._in_index, index, wheel)
@@ -95,7 +95,7 @@ class WheelSources:
         index = f"{self._indexes.pytorch}/{path.rpartition('/')[0]}"
         with suppress(FileGone):
             yield from self._in_index(index, wheel)
-        yield with_credentials(f"{self._indexes.pytorch}/{quote(path)}", index)
+        yield f"{self._indexes.pytorch}/{quote(path)}"
 
     def _unknown_alias(self, wheel: Wheel) -> Iterator[Source]:
         what = f"the lock takes {wheel.file} from an index called {wheel.index}, which is not known here"
