@@ -235,7 +235,10 @@ Leaf = tuple[str, Any]
 
 
 def read_values(path: Path) -> list[Leaf] | None:
-    """The values of a JSON, JSON lines, CSV or TSV file by their place; None for other names, and for files too large for it."""
+    """The values of a JSON, JSON lines, CSV or TSV file by their place; None for other names, and for files too large for it.
+
+    Raises `NotReadable` for a file that is not what its name says.
+    """
     reader: Callable[[str], list[Leaf]] | None = _READERS.get(path.suffix.lower())
     if reader is None or path.stat().st_size > MOST_TEXT_FILE:
         return None

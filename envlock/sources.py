@@ -22,7 +22,10 @@ LEFT_OUT = frozenset({"__pycache__", ".git", ".DS_Store", ".ipynb_checkpoints", 
 
 
 def hash_requirements(spec: Spec, folder: Path) -> dict[str, str]:
-    """sha256 of each requirement file that the spec names and of those that they include, by their path beside the spec."""
+    """sha256 of each requirement file that the spec names and of those that they include, by their path beside the spec.
+
+    Raises what `read_requirements` raises.
+    """
     files = read_requirements(folder / name for name in spec.requirements).files
     return {os.path.relpath(path, folder): hashlib.sha256(yamlfile.read_bytes(path)).hexdigest() for path in files}
 
@@ -50,7 +53,10 @@ def _refuse_clashes(files: Sequence[CopiedFile]) -> None:
 
 
 def keep_files(files: tuple[CopiedFile, ...], folder: Path, store: Store) -> None:
-    """Put the spec's files into the store, so that the lock can be built without the spec's folder."""
+    """Put the spec's files into the store, so that the lock can be built without the spec's folder.
+
+    Raises `FileUnreadable` for what is missing, and `DownloadDamaged` for a file that is not as it was locked.
+    """
     for file in files:
         if not store.has(file.sha256):
             store.add(folder / file.source, file.sha256)

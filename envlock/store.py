@@ -222,7 +222,7 @@ class Store:
     @contextmanager
     def scratch(self) -> Iterator[Path]:
         """An empty folder on the store's filesystem, removed at the end, or swept when its process died. While one is open,
-        nothing is pruned."""
+        nothing is pruned. Raises `HostNotReady` where the store cannot be written."""
         with self._gate():
             self._sweep()
             token = secrets.token_hex(8)
@@ -291,7 +291,7 @@ class Store:
         return value if isinstance(value, dict) else None
 
     def remember(self, kind: str, key: str, value: Mapping[str, Any]) -> None:
-        """Keep a small fact (plain JSON data) under the digest of what it depends on."""
+        """Keep a small fact (plain JSON data) under the digest of what it depends on. Raises `DiskFull` and `HostNotReady`."""
         raw = json.dumps(value, sort_keys=True, ensure_ascii=False, allow_nan=False).encode()
         target = self._fact(kind, key)
         with self.scratch() as folder, explained_when_full(self.root, len(raw)):
@@ -307,7 +307,10 @@ class Store:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a small file so that a reader sees the old or the new content, never a part, whenever the writer is killed."""
+    """Write a small file so that a reader sees the old or the new content, never a part, whenever the writer is killed.
+
+    Raises `DiskFull`.
+    """
     with explained_when_full(path.parent, len(content)):
         descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:

@@ -91,7 +91,10 @@ def differences(record: Record, manifest_digest: str, made: Sequence[Layer]) -> 
 
 
 def load_and_verify(folder: Path, engine: Engine, progress: Progress) -> tuple[Report, tuple[Finding, ...]]:
-    """Load the artifact's image, see that it is the one, and run its self-test, held against the artifact's references if it has some."""
+    """Load the artifact's image, see that it is the one, and run its self-test, held against the artifact's references if it has some.
+
+    Raises what loading, verifying and reading references raise.
+    """
     _, record = open_artifact(folder)
     joined = Joined(archive_paths(folder, record))
     try:

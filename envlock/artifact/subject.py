@@ -123,7 +123,8 @@ def open_layers(subject: Subject, engine: Engine, store: Store, progress: Progre
     """Opens the layers of the image, lowest first, for the time of a `with` block.
 
     Where the store has all that they are made of they are made again, one at a time: that takes the space of one layer. Else the
-    engine saves the image (`docker save`), which takes the space of all.
+    engine saves the image (`docker save`), which takes the space of all. Raises `ImageDiffers`, `EngineRefused` and `DiskFull`, on opening
+    a layer too, and what building raises.
     """
     lock = subject.lock
     at_hand = all(store.has(row.sha256, row.size) for row in inputs_of(lock))

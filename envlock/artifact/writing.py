@@ -214,7 +214,7 @@ def _read_references(paths: Iterable[Path]) -> dict[str, bytes]:
 
 
 def _fetch(subject: Subject, vendor: Vendor, engine: Engine, store: Store, progress: Progress) -> None:
-    """Bring what the artifact will hold into the store."""
+    """Bring what the artifact will hold into the store. Raises `FileGone` for a lost file of the spec, and what fetching raises."""
     lock = subject.lock
     keep_bundle(store)
     if subject.spec is not None:
