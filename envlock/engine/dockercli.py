@@ -35,7 +35,10 @@ def find_client(environ: Mapping[str, str] = os.environ) -> str | None:
 
 
 def _drives_buildkit(client: str) -> bool:
-    version = _VERSION.match(_asked(client, "--version").stdout)
+    try:
+        version = _VERSION.match(_asked(client, "--version").stdout)
+    except OSError:
+        return False  # a file that this host cannot run
     if version is None:
         return False  # another tool under this name
     return int(version[1]) < _WITHOUT_COMPONENT or _asked(client, "buildx", "version").returncode == 0

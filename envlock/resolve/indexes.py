@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import quote, urlunsplit
 
 from envlock.pipconfig import PipSettings, read_pip_settings
+from envlock.resolve.manifests import table
 from envlock.resolve.pages import is_remote, local_path
 from envlock.resolve.uv import Uv
 from envlock.secrecy import redact
@@ -158,9 +159,9 @@ def _uv_configs(environ: Mapping[str, str], here: Path) -> Iterator[dict[str, An
         yield _toml(Path(named))
         return
     for folder in (here, *here.parents):
-        project = _toml(folder / "pyproject.toml").get("tool", {}).get("uv")
+        project = table(_toml(folder / "pyproject.toml").get("tool")).get("uv")
         if (folder / "uv.toml").is_file() or project is not None:
-            yield _toml(folder / "uv.toml") or project or {}
+            yield _toml(folder / "uv.toml") or table(project)
             break
     home = Path(environ.get("HOME") or Path.home())
     yield _toml(Path(environ.get("XDG_CONFIG_HOME") or home / ".config") / "uv" / "uv.toml")

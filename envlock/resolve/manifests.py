@@ -59,7 +59,7 @@ def read_json(raw: bytes, what: str) -> dict[str, Any]:
 
 
 def table(value: Any) -> dict[str, Any]:
-    """The JSON object that should stand here; empty where something else does."""
+    """The JSON object, or TOML table, that should stand here; empty where something else does."""
     return value if isinstance(value, dict) else {}
 
 

@@ -53,6 +53,12 @@ def test_the_first_client_that_drives_buildkit_is_taken(tmp_path: Path, script: 
     assert found == (first if counts else second)
 
 
+def test_a_client_that_this_host_cannot_run_is_passed_over(tmp_path: Path) -> None:
+    Path(client(tmp_path / "first", "")).write_bytes(b"\x7fELF of another machine")
+    second = client(tmp_path / "second", VERSION.format("23.0.1") + "; exit 0")
+    assert dockercli.find_client({"PATH": f"{tmp_path}/first:{tmp_path}/second"}) == second
+
+
 def test_no_client(tmp_path: Path) -> None:
     assert dockercli.find_client({"PATH": str(tmp_path)}) is None
 

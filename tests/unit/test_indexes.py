@@ -41,6 +41,12 @@ def test_without_settings_there_is_the_default_index_alone(read: Callable[..., I
     assert "UV_INDEX_STRATEGY" not in found.environment
 
 
+@pytest.mark.parametrize("project", ["tool = 1\n", "[tool]\nuv = 1\n"])
+def test_a_project_file_that_uv_only_warns_of(read: Callable[..., Indexes], project: str) -> None:
+    Path("pyproject.toml").write_text(project)
+    assert read(UV_DEFAULT_INDEX=A).default == A
+
+
 def test_pip_s_settings_count_where_uv_has_none(read: Callable[..., Indexes]) -> None:
     found = read(PIP_INDEX_URL=A, PIP_EXTRA_INDEX_URL=f"{B} {C}", PIP_TRUSTED_HOST="b.example", PIP_CERT="/ca.pem", PIP_PROXY="http://p:1")
     assert (found.default, found.unnamed) == (A, (B, C))
