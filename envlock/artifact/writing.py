@@ -197,7 +197,8 @@ def _read_reports(paths: Iterable[Path], subject: Subject) -> _Told:
             raise NotPinnable(f"{path} is not about this image", where=str(path), why=why, hint="verify the image that you pin")
         raw[f"{name}/report.json"] = source.read_bytes()
         if path.is_dir():
-            raw |= {f"{name}/{form.name}": form.read_bytes() for form in sorted(path.glob("report.*")) if form.is_file()}
+            forms = sorted([*path.glob("report.*"), path / "junit.xml"])
+            raw |= {f"{name}/{form.name}": form.read_bytes() for form in forms if form.is_file()}
     return _Told(read, raw)
 
 

@@ -256,12 +256,13 @@ def test_reports_come_along(small: Small, tmp_path: Path) -> None:
     (tmp_path / "report").mkdir()
     (tmp_path / "report" / "report.json").write_text(to_json(report_of(small)))
     (tmp_path / "report" / "report.md").write_text("# fine\n")
+    (tmp_path / "report" / "junit.xml").write_text("<testsuites />\n")
     small.pinned(tmp_path / "a", reports=(tmp_path / "report",))
     assert errors(tmp_path / "a") == []
     crate = json.loads((tmp_path / "a" / layout.CRATE).read_text())
     assert [row["object"] for row in crate["@graph"] if row["@type"] == "CreateAction"] == [{"@id": "#image"}]
     assert "NVIDIA H100" in (tmp_path / "a" / layout.APPENDIX_MD).read_text()
-    assert (tmp_path / "a" / "reports" / "01-verify" / "report.md").is_file()
+    assert {path.name for path in (tmp_path / "a" / "reports" / "01-verify").iterdir()} == {"report.json", "report.md", "junit.xml"}
 
 
 def report_of(small: Small) -> Report:
