@@ -139,7 +139,7 @@ def read_tar(stream: BinaryIO, where: str) -> Iterator[Entry]:
     """The entries of a plain tar, in its order, while it is read once from front to back.
 
     Understands USTAR, PAX, GNU long names and sparse files. An entry's content can be read until the next entry is asked for.
-    The root folder, FIFOs, and devices below the stub folders (/dev) are left out. `where` names the archive in messages. Raises
+    The root folder, FIFOs, and devices below /proc, /sys and /dev are left out. `where` names the archive in messages. Raises
     `HostileArchive` and `DamagedArchive`.
     """
     source = _Source(stream)
