@@ -156,18 +156,17 @@ def _indexes_of(wheel: Wheel, indexes: Indexes) -> Sequence[str]:
 
 def _deb_jobs(lock: Lock, store: Store, transport: Transport) -> Iterator[Job]:
     base = lock.base
-    rows = [*(base.debs if isinstance(base, DebianBase) else ()), *(lock.apt.debs if lock.apt else ())]
-    if not rows:
+    if not lock.debs:
         return
     suite = base.suite if isinstance(base, DebianBase) else base.facts.get("VERSION_CODENAME", "")
     snapshot = base.snapshot if isinstance(base, DebianBase) else ""
     try:
         archives = find_archives(suite) if isinstance(base, DebianBase) else ()
     except EnvlockError as error:
-        for deb in rows:
+        for deb in lock.debs:
             yield partial(Outside, f"{deb.name} {deb.version}", "unknown", "", error.what, store.has(deb.sha256, deb.size))
         return
-    for deb in rows:
+    for deb in lock.debs:
         urls = [archive.url for archive in sorted(archives, key=lambda archive, deb=deb: archive.alias != deb.archive)]  # type: ignore[misc]
         yield partial(_deb, deb, urls, snapshot, transport, store.has(deb.sha256, deb.size))
 

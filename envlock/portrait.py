@@ -57,7 +57,6 @@ class Portrait:
 def of_lock(lock: Lock, built: Built | None, name: str) -> Portrait:
     """A lock, and what it recorded of its build."""
     base = lock.base
-    debs = [*(base.debs if isinstance(base, DebianBase) else ()), *(lock.apt.debs if lock.apt else ())]
     stack = lock.stack
     facts = _stack({**stack.model_dump(), "build": stack.variant, "driver floor": stack.driver_floor}, absent=NONE)
     return Portrait(
@@ -72,7 +71,7 @@ def of_lock(lock: Lock, built: Built | None, name: str) -> Portrait:
         environment=lock.environment,
         run=_texts(lock.run.model_dump(exclude_none=True)),
         wheels={wheel.name: _file(wheel) for wheel in lock.wheels},
-        debs={deb.name: _file(deb) for deb in debs},
+        debs={deb.name: _file(deb) for deb in lock.debs},
         files={file.to: f"{file.sha256[:12]}{', executable' if file.executable else ''}" for file in lock.files},
         others={
             "envlock's part": f"{lock.shipped.envlock} ({lock.shipped.sha256[:12]})",

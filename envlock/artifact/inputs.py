@@ -65,11 +65,6 @@ def _wheel(wheel: Wheel, folder: str) -> Input:
     return Input(f"{layout.CONTEXT}/{folder}/{wheel.file}", wheel.sha256, wheel.size, "wheels", f"{wheel.name} {wheel.version}", place)
 
 
-def debs_of(lock: Lock) -> tuple[Deb, ...]:
-    """The Debian packages of base and apt layer."""
-    return (*(lock.base.debs if isinstance(lock.base, DebianBase) else ()), *(lock.apt.debs if lock.apt else ()))
-
-
 def fetch_list(lock: Lock, vendor: Vendor) -> bytes:
     """What a rebuild must fetch, as JSON; empty where all lies here."""
     rows = [

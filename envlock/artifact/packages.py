@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 from envlock.artifact import layout
-from envlock.artifact.inputs import debs_of
 from envlock.lock import DebianBase, Lock, Wheel
 
 PYTORCH_INDEX = "https://download.pytorch.org/whl"
@@ -51,7 +50,7 @@ def apt_list(lock: Lock) -> bytes:
         head = f"# Debian {lock.base.suite}, as its archive was at {lock.base.snapshot}"
     else:
         head = f"# On top of {lock.base.reference}, whose own packages are in it"
-    rows = sorted({f"{deb.name}={deb.version} {deb.architecture} sha256:{deb.sha256}" for deb in debs_of(lock)})
+    rows = sorted({f"{deb.name}={deb.version} {deb.architecture} sha256:{deb.sha256}" for deb in lock.debs})
     return ("\n".join([head, *rows]) + "\n").encode()
 
 

@@ -12,7 +12,7 @@ from packaging.utils import canonicalize_name
 
 from envlock.artifact import layout
 from envlock.artifact.citation import OPEN
-from envlock.artifact.inputs import debs_of, inputs_of
+from envlock.artifact.inputs import inputs_of
 from envlock.artifact.licences import Licence
 from envlock.artifact.record import Record
 from envlock.artifact.scan import Scan
@@ -66,7 +66,7 @@ def licence_rows(lock: Lock, scan: Scan) -> list[LicenceRow]:
         licence = scan.python.get(canonicalize_name(wheel.name), NONE)
         theirs = licence.is_nvidia or wheel.name.startswith("nvidia-")
         rows.append(LicenceRow(wheel.name, wheel.version, "Python", licence.text, theirs))
-    for deb in debs_of(lock):
+    for deb in lock.debs:
         rows.append(LicenceRow(deb.name, deb.version, "Debian", scan.debian.get(deb.name, NONE).text, "nvidia" in deb.name))
     return rows
 
@@ -95,7 +95,7 @@ def _told(facts: Facts) -> dict[str, Any]:
         "NVIDIA_TERMS": NVIDIA_TERMS,
         "licences": rows,
         "nvidia": [row for row in rows if row.nvidia],
-        "debs": debs_of(lock),
+        "debs": lock.debs,
         "missing": missing,
         "missing_bytes": sum(row.size for row in missing),
         "files": files,

@@ -15,7 +15,6 @@ from urllib.parse import quote
 
 from packaging.utils import canonicalize_name
 
-from envlock.artifact.inputs import debs_of
 from envlock.artifact.licences import Licence, spdx
 from envlock.artifact.scan import Scan
 from envlock.image import Image
@@ -26,7 +25,7 @@ NONE = Licence()
 
 def sbom(lock: Lock, image: Image, scan: Scan) -> bytes:
     """The document's bytes."""
-    parts = [_wheel(wheel, scan) for wheel in lock.wheels] + [_deb(deb, lock, scan) for deb in debs_of(lock)]
+    parts = [_wheel(wheel, scan) for wheel in lock.wheels] + [_deb(deb, lock, scan) for deb in lock.debs]
     parts.append(_bundle(lock))
     if not isinstance(lock.base, DebianBase):
         parts.append(_base(lock.base.reference, lock.base.manifest_digest))
