@@ -11,10 +11,11 @@ import json
 import os
 import platform
 import re
-import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from envlock.engine import connect
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
@@ -60,10 +61,10 @@ def machine() -> str:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     processor = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
     system = platform.freedesktop_os_release()["PRETTY_NAME"]
-    asked = ["docker", "version", "--format", "Docker {{.Server.Version}}"]
-    engine = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip() or "no engine"
+    with connect() as engine:
+        docker = f"Docker {engine.info.version}"
     cores = f"{os.cpu_count()} cores of {processor[1] if processor else 'an unknown processor'}"
-    return f"{cores}, {memory:.0f} GiB, {system}, Python {platform.python_version()}, {engine}"
+    return f"{cores}, {memory:.0f} GiB, {system}, Python {platform.python_version()}, {docker}"
 
 
 def page() -> str:

@@ -40,6 +40,7 @@ from envlock.verify import find_image, gpu_requests, host_facts, needs_of, read_
 
 OUTPUTS = "/outputs"
 OUTPUTS_VARIABLE = "ENVLOCK_OUTPUTS"
+DIGEST_VARIABLE = "ENVLOCK_IMAGE_DIGEST"
 MOST_LOG_KEPT = 64 * 2**10
 
 Show = Callable[[Output], None]
@@ -225,6 +226,11 @@ class _Run:
             if found is not None:
                 yield Remark.of(found.finding, found.fault)
 
+    def _said(self) -> dict[str, str]:
+        """What the command can read of its run: where outputs go, and which image it is in (`envlock.runtime.snapshot` records it)."""
+        digest = self._image.digest
+        return {OUTPUTS_VARIABLE: self._experiment.outputs, **({DIGEST_VARIABLE: digest} if digest else {})}
+
     def _in_container(self) -> tuple[int, bool]:
         experiment = self._experiment
         local = self._engine.endpoint.socket is not None
@@ -235,7 +241,7 @@ class _Run:
             self._image.id,
             experiment.command,
             network=experiment.network,
-            environment={**caches, OUTPUTS_VARIABLE: experiment.outputs, **experiment.environment},
+            environment={**caches, **self._said(), **experiment.environment},
             user=experiment.user,
             workdir=experiment.workdir,
             shm_size=experiment.shm_size or locked_shm or DEFAULT_SHM,
@@ -291,11 +297,15 @@ def take_out(container: Container, path: str, folder: Path) -> None:
     try:
         with tarfile.open(fileobj=_Pieces(container.get(path)), mode="r|") as tar:
             for member in tar:
-                inside = PurePosixPath(*PurePosixPath(member.name).parts[1:])
-                if not member.isreg() or ".." in inside.parts or inside.is_absolute():
+                target = _place(half, member.name)
+                if target is None or not (member.isreg() or member.islnk()):
                     continue
-                target = half / inside
                 target.parent.mkdir(parents=True, exist_ok=True)
+                if member.islnk():
+                    first = _place(half, member.linkname)
+                    if first is not None and first.is_file():
+                        shutil.copyfile(first, target)
+                    continue
                 source = tar.extractfile(member)
                 if source is not None:
                     with target.open("wb") as stream:
@@ -304,6 +314,12 @@ def take_out(container: Container, path: str, folder: Path) -> None:
     except BaseException:
         shutil.rmtree(half, ignore_errors=True)
         raise
+
+
+def _place(folder: Path, member: str) -> Path | None:
+    """Where a member of the container's tar goes: without the tar's uppermost folder; None where that leads out."""
+    inside = PurePosixPath(*PurePosixPath(member).parts[1:])
+    return None if ".." in inside.parts or inside.is_absolute() or not inside.parts else folder / inside
 
 
 class _Pieces(io.RawIOBase):

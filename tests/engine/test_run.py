@@ -19,7 +19,8 @@ try:
     kept = False
 except OSError:
     kept = True
-json.dump({"code is read-only": kept, "user": os.getuid(), "links": os.listdir("/sys/class/net")}, open(f"{out}/facts.json", "w"))
+facts = {"code is read-only": kept, "user": os.getuid(), "links": os.listdir("/sys/class/net")}
+json.dump({**facts, "image": os.environ["ENVLOCK_IMAGE_DIGEST"]}, open(f"{out}/facts.json", "w"))
 os.makedirs(f"{out}/deep/folder")
 open(f"{out}/deep/folder/model.bin", "wb").write(bytes(range(256)) * 8192)
 if "noise" in sys.argv:
@@ -50,7 +51,8 @@ def test_results_come_out_and_repeat(engine, base, code, user):
     assert (record.verdict, record.exit) == ("identical", Exit.OK), record.summary
     assert (code.parent / "out/2/deep/folder/model.bin").read_bytes() == bytes(range(256)) * 8192
     facts = (code.parent / "out/1/facts.json").read_text()
-    assert f'"code is read-only": true, "user": {user[:4] if user else 0}, "links": ["lo"]' in facts
+    assert f'"code is read-only": true, "user": {user[:4] if user else 0}, "links": ["lo"], "image": "sha256:' in facts
+    assert f'"image": "{record.image_digest}"' in facts
     assert shown == b"done\ndone\n"
 
 

@@ -42,3 +42,11 @@ def test_a_committed_lock_names_no_host_and_no_place(spec: Path) -> None:
 def test_a_dockerfile_fits_on_a_page(spec: Path) -> None:
     dockerfile = lock_path_of(spec).with_name(f"{spec.stem}.Dockerfile")
     assert len(dockerfile.read_text().splitlines()) < 60
+
+
+def test_the_readme_shows_a_run_of_the_committed_lock() -> None:
+    text = (ROOT / "README.md").read_text()
+    file = locks.read(ROOT / "lockfiles" / "cpu.lock.yaml")
+    assert file.built is not None
+    assert file.lock.digest in text
+    assert file.built.image_digest in text
