@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import json
 import posixpath
+import tarfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -20,13 +21,14 @@ from typing import Any, BinaryIO
 
 import requests
 import urllib3
+from zstandard import ZstdError
 
 from envlock.artifact import layout, seal
 from envlock.artifact.check import archive_paths, open_artifact
 from envlock.artifact.imagefile import blobs_in
 from envlock.artifact.record import Record
 from envlock.artifact.targets import Joined, unpacked
-from envlock.errors import AccessDenied, FetchError, FileGone, UsageError
+from envlock.errors import AccessDenied, DamagedArchive, FetchError, FileGone, UsageError
 from envlock.image import OCI_INDEX, OCI_MANIFEST, digest_of
 from envlock.progress import Advance, Progress
 from envlock.resolve.manifests import LARGEST
@@ -144,7 +146,7 @@ class _Body:
 
 
 def push(folder: Path, name: str, progress: Progress) -> Pushed:
-    """Push an artifact's image and record where it is in REGISTRY.json. Raises `UsageError` and the registry's errors.
+    """Push an artifact's image and record where it is in REGISTRY.json. Raises `UsageError`, `DamagedArchive` and the registry's errors.
 
     `name` is a repository with or without a tag; without one the image gets its lock's.
     """
@@ -155,7 +157,11 @@ def push(folder: Path, name: str, progress: Progress) -> Pushed:
         raise UsageError(f"{name} names a digest", where=name, why="an image is pushed under a tag", hint=hint)
     tag = reference.tag if f":{reference.tag}" in name else lock.short_digest
     destination = Destination(reference, progress)
-    small = _push_blobs(destination, folder, record, progress)
+    try:
+        small = _push_blobs(destination, folder, record, progress)
+    except (tarfile.TarError, EOFError, ZstdError) as error:
+        hint = f"see `envlock pin --check {folder}`"
+        raise DamagedArchive("the image's archive is damaged", where=str(folder), why=str(error), hint=hint) from None
     manifest = small[record.manifest_digest]
     destination.put_manifest(str(tag), manifest, OCI_MANIFEST)
     attached, listed_by = _attach(destination, folder, record, len(manifest), lock.epoch)

@@ -17,7 +17,7 @@ from artifact_helpers import Small, make_small
 from envlock.artifact import layout
 from envlock.artifact.check import check
 from envlock.artifact.push import LOCK_TYPE, SBOM_TYPE, push
-from envlock.errors import RegistryAuth, UsageError
+from envlock.errors import DamagedArchive, RegistryAuth, UsageError
 from envlock.image import digest_of
 from envlock.progress import Silent
 
@@ -197,3 +197,12 @@ def test_a_digest_is_no_place_to_push_to(small: Small, registry: Registry, tmp_p
     small.pinned(tmp_path / "a")
     with pytest.raises(UsageError, match="names a digest"):
         push(tmp_path / "a", f"{registry.host}/team/x@sha256:{'0' * 64}", Silent())
+
+
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+def test_a_damaged_archive_is_told(small: Small, registry: Registry, tmp_path: Path, compression: str) -> None:
+    small.pinned(tmp_path / "a", compression=compression)
+    (archive,) = (tmp_path / "a" / layout.IMAGE_FOLDER).iterdir()
+    archive.write_bytes(b"\1" * 10_000)
+    with pytest.raises(DamagedArchive, match="archive is damaged"):
+        push(tmp_path / "a", f"{registry.host}/team/x", Silent())
