@@ -144,11 +144,19 @@ def _user(wish: str | None, below: Tree) -> tuple[_User, dict[str, bytes]]:
 
 
 def _rows(path: str, columns: int, below: Tree) -> list[list[str]]:
-    rows = (line.split(":") for line in below.kept.get(path, b"").decode("utf-8", "surrogateescape").splitlines())
+    rows = (line.split(":") for line in _table(path, below).decode("utf-8", "surrogateescape").splitlines())
     return [row for row in rows if len(row) == columns]
 
 
+def _table(path: str, below: Tree) -> bytes:
+    """The text of /etc/passwd or /etc/group; none where the base has no such file. A link's text is not at hand, and must not be lost."""
+    if path in below.nodes and path not in below.kept:
+        hint = "leave `run: {user: …}` out, or take a base where it is a plain file"
+        raise BuildFailed(f"no row can be added to the base's /{path}", where="run.user", why="it is a link to another file", hint=hint)
+    return below.kept.get(path, b"")
+
+
 def _with_row(path: str, row: list[str], below: Tree) -> bytes:
-    table = below.kept.get(path, b"")
+    table = _table(path, below)
     ended = table if table.endswith(b"\n") or not table else table + b"\n"
     return ended + f"{':'.join(row)}\n".encode()

@@ -11,7 +11,7 @@ import pytest
 from layer_helpers import file, folder, members, symlink, tree
 
 from envlock.errors import BuildFailed, FileGone
-from envlock.layers.canonical import ASSEMBLED, Tree
+from envlock.layers.canonical import ASSEMBLED, Entry, Tree
 from envlock.layers.runtime import plan_runtime
 from envlock.lock import CopiedFile, DebianBase, Lock, Run, Settings, Shipped, Stack, Wheel
 from envlock.store import Store
@@ -112,6 +112,14 @@ def test_a_user_whom_the_base_does_not_know_gets_rows_and_a_home(store):
     raw = written(a_lock(user="1000"), store, base(PASSWD, GROUP, file("usr/bin/bash"), symlink("bin", "usr/bin")))
     assert content(raw, "etc/passwd").decode() == PASSWD + "user:x:1000:1000::/home/user:/bin/bash\n"
     assert content(raw, "etc/group").decode() == GROUP + "user:x:1000:\n"
+
+
+@pytest.mark.parametrize("kind", ["symlink", "hardlink"])
+def test_a_table_of_users_that_is_a_link_is_not_overwritten(store, kind):
+    linked = Tree().with_entries([file("lib/users", PASSWD.encode()), Entry("etc/passwd", kind, target="lib/users")], "base")
+    with pytest.raises(BuildFailed, match="/etc/passwd") as caught:
+        written(a_lock(user="1000"), store, linked)
+    assert "link" in caught.value.why
 
 
 def test_a_user_whom_the_base_knows_stays_as_they_are(store):
