@@ -131,7 +131,7 @@ def _npy(name: str, opened: Callable[[], Any]) -> Array:
     with opened() as stream:
         header, start = _npy_header(stream)
     descr, shape = header["descr"], tuple(int(size) for size in header["shape"])
-    if "O" in str(descr):
+    if "|O" in str(descr):
         raise NotReadable("it holds pickled objects, which are not opened")
     kind = str(descr).lstrip("<|=")
     dtype = _NPY.get(kind, str(descr))

@@ -204,6 +204,11 @@ def test_type_shape_and_names_are_compared_before_bits(tmp_path):
     assert found.amount == "float32 [4] against float32 [2, 2]"
 
 
+def test_a_column_with_a_capital_o_is_no_object(tmp_path):
+    np.save(tmp_path / "a.npy", np.zeros(2, dtype=[("TOTAL", "<f4")]))
+    assert [array.shape for array in read_arrays(tmp_path / "a.npy").arrays] == [(2,)]
+
+
 @pytest.mark.parametrize(
     ("name", "one", "other", "same", "first"),
     [
