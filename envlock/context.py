@@ -112,6 +112,8 @@ def _prepare(folder: Path) -> None:
         raise UsageError(f"{folder} holds other things", why="a context must not mix with them", hint="name a new or an empty folder")
     for part in ("wheels", "installer", "lists", "steps", "debs"):
         shutil.rmtree(folder / part, ignore_errors=True)
+    for name in ("base.tar", "base-image.tar"):
+        (folder / name).unlink(missing_ok=True)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / MARK).write_text("written by `envlock render`; may be written again\n")
     (folder / ".dockerignore").write_text("".join(f"{name}\n" for name in UNREAD))

@@ -49,6 +49,7 @@ def pin(
     from envlock import console
     from envlock.errors import UsageError
 
+    _refuse_idle_options(check, seal, rebuild or load or allow_partial, output is not None or push is not None)
     progress = console.progress_for(quiet)
     folder = Path(what)
     result: dict[str, Any] = {}
@@ -85,6 +86,20 @@ def pin(
         result["pushed"] = pushed.as_json()
         text.append(f"pushed  {pushed.reference}")
     console.print_json(result) if json else print("\n".join(text))
+
+
+def _refuse_idle_options(check: bool, seal: bool, tests: bool, makes: bool) -> None:
+    """What would be ignored is a misunderstanding."""
+    from envlock.errors import UsageError
+
+    if tests and not check:
+        raise UsageError(
+            "--rebuild, --load and --allow-partial test an artifact", hint="add --check: `envlock pin --check artifact --load`"
+        )
+    if makes and (check or seal):
+        raise UsageError("--check and --seal are for an artifact that is there", hint="--output and --push are a command of their own")
+    if check and seal:
+        raise UsageError("--seal writes what --check tests", hint="give them one after the other")
 
 
 def _check(

@@ -56,7 +56,7 @@ def choose(apt: Apt, places: Sequence[Place], asked: Sequence[str], system: str)
     chosen = {match["file"]: unquote(match["url"]) for match in printed if match is not None}
     if not chosen:
         return ()
-    names = [_selector(file) for file in chosen]
+    names = [_selector(file, system) for file in chosen]
     urls = set(chosen.values())
     found: dict[tuple[str, str], Deb] = {}
     for row in paragraphs(apt.run("apt-cache", "show", *names).stdout):
@@ -86,9 +86,13 @@ def _deb(row: Mapping[str, str], archive: str, system: str) -> Deb:
         raise FetchError(what, where=system, hint="take its archive out of the sources, or report it to those who keep it") from None
 
 
-def _selector(file: str) -> str:
+def _selector(file: str, system: str) -> str:
     """`NAME:ARCHITECTURE=VERSION` out of the file name that apt gives a package."""
-    name, version, architecture = unquote(file).removesuffix(".deb").split("_")
+    parts = unquote(file).removesuffix(".deb").split("_")
+    if len(parts) != 3:
+        hint = "take its archive out of the sources, or report it to those who keep it"
+        raise FetchError(f"apt names a package in a way that cannot be locked: {file!r}", where=system, hint=hint)
+    name, version, architecture = parts
     return f"{name}={version}" if architecture == "all" else f"{name}:{architecture}={version}"
 
 

@@ -70,7 +70,7 @@ class _Reader:
         elif option in ("-c", "--constraint"):
             self.read(path.parent / value, constraint=True)
         elif option in _PLACES:
-            if not (split_url(value).hostname or "").endswith("download.pytorch.org"):
+            if split_url(value).hostname != "download.pytorch.org":
                 why = "a lock names no place, so that a mirror or an offline folder serves as well"
                 hint = "move it to pip.conf or uv.toml of the machine; the lock then names the index by its alias"
                 self._fault("requirement-option", f"{_PLACES[option]} cannot stand in a requirement file", where, why, hint)

@@ -227,6 +227,15 @@ def test_a_route_that_is_none(envlock, tmp_path, monkeypatch, words):
     assert "ways are assemble, dockerfile" in err
 
 
+@pytest.mark.parametrize(
+    "words", ["pin x:y -o a --load", "pin a --rebuild", "pin --check a -o b", "pin --seal a --push r/x:y", "pin --check --seal a"]
+)
+def test_pin_refuses_options_that_it_would_ignore(envlock, words):
+    status, _, told = envlock(*words.split())
+    assert status == Exit.USAGE
+    assert "[usage]" in told
+
+
 @pytest.mark.parametrize("size", ["G", "0G", "45", "45X", "²G"])
 def test_a_size_that_is_none(envlock, size):
     status, _, err = envlock("pin", "image", "-o", "artifact", "--split", size)
