@@ -51,7 +51,7 @@ def rootless_engine() -> Iterator[str]:
 def _started(user: pwd.struct_passwd, run: Path, log: Path) -> Iterator[str]:
     socket = run / "docker.sock"
     identity = [f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--init-groups", "--pdeathsig", "KILL"]
-    kit = ["rootlesskit", "--net=host", "--copy-up=/etc", "--copy-up=/run", "--propagation=rslave"]
+    kit = ["rootlesskit", "--state-dir", str(run / "kit"), "--net=host", "--copy-up=/etc", "--copy-up=/run", "--propagation=rslave"]
     options = ["--rootless", "--iptables=false", "--bridge=none", "--host", f"unix://{socket}"]
     environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": user.pw_dir, "USER": USER, "XDG_RUNTIME_DIR": str(run)}
     command = ["unshare", "--net", "--pid", "--fork", "--kill-child=KILL", "--mount-proc", "setpriv", *identity, *kit]
