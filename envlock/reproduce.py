@@ -16,7 +16,6 @@ from envlock.clock import Clock
 from envlock.damage import damage_of, names_of
 from envlock.docker_build import build_with_docker, docker_tag
 from envlock.errors import Exit, ImageDiffers, Problems
-from envlock.inventory import inputs_of
 from envlock.lock import DebianBase, Lock
 from envlock.progress import Progress
 from envlock.sources import keep_files
@@ -234,9 +233,8 @@ def take_over(lock: Lock, files_from: Source, store: Store, fresh: Store) -> Non
         without_upstream |= {
             digest.removeprefix("sha256:") for digest in (lock.base.config_digest, *(blob.digest for blob in lock.base.layers))
         }
-    wanted = inputs_of(lock) if files_from == "store" else inputs_of(lock) & without_upstream
     names, damaged = names_of(lock), []
-    for sha256 in sorted(wanted):
+    for sha256 in sorted(names if files_from == "store" else names.keys() & without_upstream):
         if store.has(sha256) and not _taken(store, fresh, sha256):
             damaged.append(damage_of(sha256, names[sha256], store))
     if damaged:

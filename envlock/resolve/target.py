@@ -9,7 +9,8 @@ from functools import cached_property
 from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
-MACHINES = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
+from envlock.catalogue.rows import MACHINES
+
 # Oldest glibc minor that any manylinux policy names: PEP 513 (2.5, x86 alone), PEP 599 (2.17, the first for aarch64).
 _OLDEST_GLIBC = {"x86_64": 5, "aarch64": 17}
 # Older names of the same promise: PEP 513, 571, 599.
